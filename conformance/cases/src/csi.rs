@@ -3,6 +3,7 @@
 mod block;
 mod calls;
 mod capacity;
+mod claims;
 mod copies;
 mod fields;
 mod flags;

@@ -7,29 +7,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::{
-    AttributesClass, Claim, ClaimPhase, Class, Kind, Meta, Object, Snapshot, SnapshotClass, SnapshotContent,
-    Volume,
+    AttributesClass, Claim, ClaimPhase, Class, Kind, Object, Snapshot, SnapshotClass, SnapshotContent, Volume,
 };
-use harness::testbed::Surroundings;
+use harness::testbed::{IS_DEFAULT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS, Surroundings};
 
 use super::files::{Files, NO_PROVISIONER};
 use super::manifest;
-use super::world::{NAMESPACE, World};
+use super::world::World;
 
 /// The class of claims that name none, where the manifests have no default class.
 const DEFAULT: &str = "volproof";
-
-/// Marks the class of claims that name none.
-const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
-
-/// Marks the class of snapshots that name none.
-const IS_DEFAULT_FOR_SNAPSHOTS: &str = "snapshot.storage.kubernetes.io/is-default-class";
-
-/// The provisioner that made a volume, and deletes it.
-const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-
-/// How long claims may take to be bound before their pods come, and volumes to be deleted.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes classes, volumes and claims. A class that claims name and no file has is the driver's, as its manifest
 /// describes its volumes.
@@ -44,7 +31,7 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
             match object {
                 Object::Class(class) => {
                     has_default |=
-                        class.meta.annotations.get(IS_DEFAULT).is_some_and(|value| value == "true");
+                        class.meta.annotations.get(IS_DEFAULT_CLASS).is_some_and(|value| value == "true");
                     classes.insert(class.meta.name.clone());
                     api.create(Class::clone(&class))?;
                 }
@@ -62,10 +49,10 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
         }
     }
     for name in named.difference(&classes).filter(|name| !name.is_empty()) {
-        api.create(class_of_driver(around, name, false)?)?;
+        api.create(around.class(name, false)?)?;
     }
     if !has_default {
-        api.create(class_of_driver(around, DEFAULT, true)?)?;
+        api.create(around.class(DEFAULT, true)?)?;
     }
     for document in &files.claims {
         for object in read(document.clone())? {
@@ -87,7 +74,7 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
 fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> {
     let api = &around.api_server;
     let is_default =
-        |class: &Arc<SnapshotClass>| class.meta.annotations.contains_key(IS_DEFAULT_FOR_SNAPSHOTS);
+        |class: &Arc<SnapshotClass>| class.meta.annotations.contains_key(IS_DEFAULT_SNAPSHOT_CLASS);
     let (name, is_there) = match &snapshot.class {
         Some(name) => (name.as_str(), api.get::<SnapshotClass>("", name).is_some()),
         None => (DEFAULT, api.list::<SnapshotClass>().iter().any(is_default)),
@@ -95,39 +82,8 @@ fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> 
     if is_there {
         return Ok(());
     }
-    let mut meta = Meta::named("", name);
-    if snapshot.class.is_none() {
-        meta.annotations.insert(IS_DEFAULT_FOR_SNAPSHOTS.to_owned(), "true".to_owned());
-    }
-    api.create(SnapshotClass {
-        meta,
-        driver: around.driver_name().to_owned(),
-        parameters: around.provisioner.snapshot_secret_parameters()?,
-        deletion: "Delete".to_owned(),
-    })?;
+    api.create(around.snapshot_class(name, snapshot.class.is_none())?)?;
     Ok(())
-}
-
-fn class_of_driver(around: &Surroundings, name: &str, is_default: bool) -> Result<Class> {
-    let mut meta = Meta::named("", name);
-    if is_default {
-        meta.annotations.insert(IS_DEFAULT.to_owned(), "true".to_owned());
-    }
-    let volume = &around.manifest().volume;
-    let mut parameters = around.provisioner.secret_parameters()?;
-    parameters.extend(volume.parameters.clone());
-    if let Some(fs_type) = volume.fs_types.first() {
-        parameters.insert("csi.storage.k8s.io/fstype".to_owned(), fs_type.clone());
-    }
-    Ok(Class {
-        meta,
-        provisioner: around.driver_name().to_owned(),
-        parameters,
-        reclaim: "Delete".to_owned(),
-        mount_options: volume.mount_options.clone(),
-        allow_expansion: true,
-        ..Class::default()
-    })
 }
 
 impl World {
@@ -152,52 +108,5 @@ impl World {
             class.is_some_and(|class| class.wait_for_consumer || class.provisioner == NO_PROVISIONER)
         };
         claim.status.phase == ClaimPhase::Bound || waits()
-    }
-
-    /// Deletes all snapshots and claims, and waits until the driver has deleted what was made for them. Returns what it
-    /// has not.
-    pub(super) async fn claims_leave(&self) -> Vec<String> {
-        let api = &self.api_server;
-        for snapshot in api.list::<Snapshot>() {
-            drop(api.delete::<Snapshot>(NAMESPACE, &snapshot.meta.name));
-        }
-        let delete = |claim: &Arc<Claim>| {
-            // A claim of a pod's own may be going already.
-            drop(api.delete::<Claim>(NAMESPACE, &claim.meta.name));
-        };
-        // A snapshot stays as long as a claim waits to be made from it, and many drivers keep a volume that has one.
-        let claims = api.list::<Claim>();
-        claims.iter().filter(|claim| claim.status.phase == ClaimPhase::Pending).for_each(delete);
-        let contents = || {
-            let contents = api.list::<SnapshotContent>();
-            let made = contents.iter().filter(|content| content.deletion == "Delete");
-            made.map(|content| format!("snapshot content {}", content.meta.name)).collect()
-        };
-        let mut left = self.leave(Kind::SnapshotContent, contents).await;
-        claims.iter().for_each(delete);
-        let is_made = |volume: &&Arc<Volume>| {
-            volume.reclaim == "Delete" && volume.meta.annotations.contains_key(PROVISIONED_BY)
-        };
-        let volumes = || {
-            let volumes = api.list::<Volume>();
-            let made = volumes.iter().filter(is_made);
-            made.map(|volume| format!("volume {} ({})", volume.meta.name, volume.phase)).collect()
-        };
-        left.extend(self.leave(Kind::Volume, volumes).await);
-        left
-    }
-
-    /// Waits until objects of a kind are gone. Returns those that are not.
-    async fn leave(&self, kind: Kind, left: impl Fn() -> Vec<String>) -> Vec<String> {
-        let mut changes = self.api_server.watch(kind);
-        let gone = async {
-            while !left().is_empty() {
-                if changes.recv().await.is_none() {
-                    return;
-                }
-            }
-        };
-        drop(tokio::time::timeout(LIMIT, gone).await);
-        left()
     }
 }

@@ -5,6 +5,7 @@
 mod attach_failure;
 mod behind;
 mod calls;
+mod cluster;
 mod containers;
 mod copies;
 mod dead_end;
@@ -54,6 +55,7 @@ use patience::Waited;
 
 pub use driver_holds::Held;
 
+pub(crate) use cluster::ClaimSpec;
 pub(crate) use containers::Running;
 pub(crate) use nfs::NfsSpec;
 pub use patience::SHOWN;
@@ -104,6 +106,7 @@ pub struct Bed {
     /// What the case does with node calls of its own, by volume.
     pub(crate) node_uses: RefCell<BTreeMap<String, node_calls::NodeUse>>,
     copies: RefCell<copies::Copies>,
+    cluster: cluster::Cluster,
     held: RefCell<Held>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,

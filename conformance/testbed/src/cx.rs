@@ -6,6 +6,7 @@
 
 mod across;
 mod calls;
+mod cluster;
 mod container;
 mod copies;
 mod disk;
@@ -35,6 +36,7 @@ use crate::message::{Expectation, Orders, Progress};
 
 pub use across::Lifecycle;
 pub use calls::Answer;
+pub use cluster::{ClaimBuilder, Cluster, ClusterSnapshot};
 pub use container::Container;
 pub use copies::Snapshot;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};

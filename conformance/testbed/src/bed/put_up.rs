@@ -66,6 +66,7 @@ impl Bed {
             before: RefCell::default(),
             node_uses: RefCell::default(),
             copies: RefCell::default(),
+            cluster: super::cluster::Cluster::default(),
             held: RefCell::default(),
         };
         bed.remember_driver();

@@ -118,11 +118,13 @@ impl Bed {
     }
 
     async fn volumes_leave(&self) -> Vec<String> {
-        let volumes: Vec<String> = self.volumes.borrow().keys().cloned().collect();
+        let mut left = self.cluster_leaves().await;
+        let volumes: Vec<String> =
+            self.volumes.borrow().keys().filter(|claim| !self.cluster.has_made(claim)).cloned().collect();
         let is_copy = |volume: &String| self.copies.borrow().volumes.contains(volume);
         let (copies, originals): (Vec<String>, Vec<String>) = volumes.into_iter().partition(is_copy);
         // A driver may keep a snapshot as long as there are copies of it, and a volume as long as it has snapshots.
-        let mut left = self.delete_volumes(copies).await;
+        left.extend(self.delete_volumes(copies).await);
         left.extend(self.delete_snapshots().await);
         left.extend(self.delete_volumes(originals).await);
         left

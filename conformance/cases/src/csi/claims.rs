@@ -1,0 +1,151 @@
+//! Claims and snapshots as a user writes them: the controllers of a cluster call the driver for them.
+
+use crate::prelude::*;
+
+/// A claim gets a volume that keeps what pods write, and that is deleted with it.
+///
+/// Kubernetes, persistent volumes: a claim that is deleted takes its volume with it where its class says `Delete`.
+#[case(needs = [Creates, Filesystem, Root, Persistent])]
+async fn claim_gets_a_volume_that_goes_with_it(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    for (pod, text) in [("first", "hello"), ("second", "adieu")] {
+        let pod = cx.pod(pod).volume(&data, "/data").start().await?;
+        if text == "adieu" {
+            pod.reads("/data/greeting", "hello").await?;
+        }
+        pod.writes("/data/greeting", text).await?;
+        pod.stop().await?;
+    }
+    cluster.delete_claim(&data).await
+}
+
+/// A claim for a device gets one, and the device goes with it.
+///
+/// Kubernetes, raw block volumes: volumeMode `Block`.
+#[case(needs = [Creates, Block, Root, Loop])]
+async fn claim_for_a_device_gets_one(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let disk = cluster.claim("disk").block().bound().await?;
+    let pod = cx.pod("web").device(&disk, "/dev/disk").start().await?;
+    pod.stop().await?;
+    cluster.delete_claim(&disk).await
+}
+
+/// A claim that is made from a snapshot begins with what the volume held at that moment, also when the volume is gone.
+///
+/// CSI, CreateSnapshot: the snapshot is of the moment at which it was cut. Kubernetes, volume snapshots: dataSource.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    let pod = cx.pod("before").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await?;
+
+    let snapshot = cluster.snapshot("monday", &data).await?;
+    let pod = cx.pod("after").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "adieu").await?;
+    pod.stop().await?;
+
+    let restored = cluster.claim("restored").restored_from(&snapshot).bound().await?;
+    let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
+    let is_old = pod.holds("/data/greeting", "hello").await?;
+    let told =
+        "The volume that was made from a snapshot does not hold what its source held when it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", is_old, told)?;
+    pod.stop().await?;
+    cluster.delete_claim(&restored).await?;
+    cluster.delete_snapshot(&snapshot).await?;
+    cluster.delete_claim(&data).await
+}
+
+/// A claim that is a copy of another begins with its data, and what is written to one is not in the other.
+///
+/// CSI, CreateVolume: the new volume is pre-populated with the source's data. Kubernetes, volume cloning.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+async fn copy_of_a_claim_has_its_data(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    let pod = cx.pod("before").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await?;
+
+    let copy = cluster.claim("copy").copy_of(&data).bound().await?;
+    // Both are mounted at once: file systems of one identity can stand in each other's way.
+    let pod = cx.pod("both").volume(&data, "/data").volume(&copy, "/copy").start().await?;
+    pod.reads("/copy/greeting", "hello").await?;
+    pod.writes("/copy/greeting", "adieu").await?;
+    pod.reads("/data/greeting", "hello").await?;
+    pod.stop().await
+}
+
+/// A claim that asks for more room gets it, and keeps its data.
+///
+/// CSI, ControllerExpandVolume: capacity_range. Kubernetes, expanding persistent volumes claims.
+#[case(needs = [Expands, Creates, Filesystem, Root, Persistent])]
+async fn claim_that_asks_for_more_gets_it(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    let pod = cx.pod("before").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await?;
+
+    let size = 2 * cx.size(&data);
+    cluster.grow(&data, size).await?;
+    let pod = cx.pod("after").volume(&data, "/data").start().await?;
+    pod.reads("/data/greeting", "hello").await?;
+    let told = "The claim does not have the size that it asked for once a pod uses its volume.";
+    cx.finds(cx.size(&data) >= size, told)?;
+    pod.stop().await
+}
+
+/// A volume has the attributes of the class that its claim names, and those of another once that names it.
+///
+/// CSI, ControllerModifyVolume: mutable_parameters. Kubernetes, volume attributes classes.
+#[case(needs = [Modifies, Creates, Filesystem])]
+async fn attributes_follow_the_class_of_the_claim(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    if cx.modify_request(&data).is_none() {
+        cx.not_tried("DRV-156", "the manifest names no `mutable_parameters`");
+        return Ok(());
+    }
+    cluster.attributes_class("gold").await?;
+    cluster.modify(&data, "gold").await?;
+    let other = cluster.claim("other").attributes("gold").bound().await?;
+    // The volume that was made with them has them already.
+    let request = cx.modify_request(&other).unwrap_or_default();
+    cx.call("ControllerModifyVolume", request).await?.asked("that it was made with").is("DRV-156", &["OK"])
+}
+
+/// A volume lives from its claim to its deletion: it is written, copied, grown, moved to another node and restored there.
+///
+/// Kubernetes, StatefulSet: a pod that moves keeps its claims, whatever has become of them.
+#[case(needs = [Snapshots, Expands, Creates, Filesystem, Root, Persistent, TwoVolumes, TwoNodes])]
+async fn volume_lives_from_claim_to_deletion_on_two_nodes(cx: &mut Cx) -> Result {
+    let (cluster, other) = (cx.cluster().await?, cx.other_node().await?);
+    let data = cluster.claim("data-db-0").bound().await?;
+    let db = cx.pod("db-0").volume(&data, "/data").start().await?;
+    db.writes("/data/greeting", "hello").await?;
+    db.stop().await?;
+    let snapshot = cluster.snapshot("nightly", &data).await?;
+    let size = 2 * cx.size(&data);
+    cluster.grow(&data, size).await?;
+
+    let db = cx.pod("db-0").volume(&data, "/data").start().await?;
+    db.writes("/data/greeting", "adieu").await?;
+    let moved = db.moves_to(&other).await?;
+    moved.reads("/data/greeting", "adieu").await?;
+    let told = "The claim does not have the size that it asked for once a pod uses its volume.";
+    cx.finds(cx.size(&data) >= size, told)?;
+    moved.stop().await?;
+
+    let restored = cluster.claim("data-db-1").restored_from(&snapshot).size(size).bound().await?;
+    let reader = other.pod("db-1").volume(&restored, "/data").start().await?;
+    reader.reads("/data/greeting", "hello").await?;
+    reader.stop().await?;
+    cluster.delete_claim(&data).await?;
+    cluster.delete_snapshot(&snapshot).await?;
+    cluster.delete_claim(&restored).await
+}

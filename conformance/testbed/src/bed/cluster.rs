@@ -1,0 +1,207 @@
+//! The cluster's controllers of claims and snapshots, for a case whose volumes they make, and what it asks them for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::snapshot::SnapshotSource;
+use api::storage::DataSource;
+use api::{
+    AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, Key, Kind, Meta, Notification, PersistentSource,
+    Severity, Snapshot, Volume, VolumeMode,
+};
+use harness::api_server::Provisioned;
+
+use super::{Bed, Result, StepError, least_size};
+use crate::failure::chain;
+
+const NAMESPACE: &str = "default";
+
+/// The class of the volumes and snapshots that a case asks for.
+const CLASS: &str = "volproof";
+
+/// How long the controllers may take: the limit of one of their calls, and a second try.
+const LIMIT: Duration = Duration::from_secs(12);
+
+/// The claims that a case leaves to the controllers.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    runs: Cell<bool>,
+    claims: RefCell<BTreeSet<String>>,
+}
+
+impl Cluster {
+    /// Whether the controllers made the volume of a claim.
+    pub(super) fn has_made(&self, claim: &str) -> bool {
+        self.claims.borrow().contains(claim)
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.runs.get()
+    }
+}
+
+/// A claim that a case is about to write.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClaimSpec {
+    pub(crate) name: String,
+    pub(crate) block: bool,
+    pub(crate) size: Option<u64>,
+    /// The kind and the name of what it is a copy of.
+    pub(crate) source: Option<(&'static str, String)>,
+    pub(crate) attributes_class: String,
+}
+
+impl Bed {
+    /// Starts the controllers, with the classes that the driver's manifest describes.
+    pub(crate) fn start_cluster(&self) -> Result {
+        if self.cluster.runs.replace(true) {
+            return Ok(());
+        }
+        let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
+        let class = self.class(CLASS, true).map_err(|error| ours(&error))?;
+        self.api_server.create(class).map_err(|error| ours(&error))?;
+        let class = self.snapshot_class(CLASS, true).map_err(|error| ours(&error))?;
+        self.api_server.create(class).map_err(|error| ours(&error))?;
+        self.bind_volumes();
+        Ok(())
+    }
+
+    /// Writes a claim, and waits until it is bound to a volume of the driver.
+    pub(crate) async fn bound_claim(&self, spec: &ClaimSpec) -> Result {
+        let fs_type = self.fs_types().into_iter().next().unwrap_or_default();
+        let ordinary = self.manifest().volume_size();
+        let least = if spec.block { ordinary } else { ordinary.max(least_size(&fs_type)) };
+        let mut claim = Claim { meta: self.own_meta(&spec.name), ..Claim::default() };
+        claim.spec.access_modes = vec![AccessMode::ReadWriteOnce];
+        claim.spec.request = Bytes(spec.size.unwrap_or(least));
+        claim.spec.class = Some(CLASS.to_owned());
+        claim.spec.attributes_class.clone_from(&spec.attributes_class);
+        claim.spec.data_source =
+            spec.source.clone().map(|(kind, name)| DataSource { kind: kind.to_owned(), name });
+        if spec.block {
+            claim.spec.mode = VolumeMode::Block;
+        }
+        self.cluster.claims.borrow_mut().insert(spec.name.clone());
+        self.api_server.create(claim).map_err(|error| StepError::ours(&error))?;
+        let key = Key::namespaced(Kind::Claim, NAMESPACE, &spec.name);
+        let bound = || {
+            let claim = self.api_server.get::<Claim>(NAMESPACE, &spec.name)?;
+            (claim.status.phase == ClaimPhase::Bound).then(|| claim.spec.volume.clone())
+        };
+        let volume = self.reached(&key, "is not bound", bound).await?;
+        let object = self.api_server.get::<Volume>("", &volume);
+        if let Some(PersistentSource::Csi(csi)) = object.map(|object| object.source.clone()) {
+            let made = Provisioned { claim: spec.name.clone(), volume, handle: csi.handle.to_string() };
+            self.volumes.borrow_mut().insert(spec.name.clone(), made);
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot of a claim, and waits until a volume can be made from it.
+    pub(crate) async fn ready_snapshot(&self, name: &str, claim: &str) -> Result<Bytes> {
+        let snapshot = Snapshot {
+            meta: self.own_meta(name),
+            source: SnapshotSource::Claim(claim.to_owned()),
+            ..Snapshot::default()
+        };
+        self.api_server.create(snapshot).map_err(|error| StepError::ours(&error))?;
+        let key = Key::namespaced(Kind::Snapshot, NAMESPACE, name);
+        let ready = || {
+            let status = self.api_server.get::<Snapshot>(NAMESPACE, name)?.status.clone();
+            status.ready.then(|| status.restore_size.unwrap_or_default())
+        };
+        self.reached(&key, "is not ready to use", ready).await
+    }
+
+    /// Deletes a claim or a snapshot, and waits until the driver has deleted what was made for it.
+    pub(crate) async fn deleted(&self, kind: Kind, name: &str) -> Result {
+        let key = Key::namespaced(kind, NAMESPACE, name);
+        let volume = self.api_server.get::<Claim>(NAMESPACE, name).map(|claim| claim.spec.volume.clone());
+        let deleted = match kind {
+            Kind::Snapshot => self.api_server.delete::<Snapshot>(NAMESPACE, name),
+            _ => self.api_server.delete::<Claim>(NAMESPACE, name),
+        };
+        deleted.map_err(|error| StepError::ours(&error))?;
+        match (kind, volume) {
+            (Kind::Claim, Some(volume)) => {
+                let gone = || self.api_server.get::<Volume>("", &volume).is_none().then_some(());
+                let of_volume = Key::cluster(Kind::Volume, &volume);
+                self.reached(&of_volume, "is not deleted", gone).await
+            }
+            _ => {
+                let gone = || self.api_server.get::<Snapshot>(NAMESPACE, name).is_none().then_some(());
+                self.reached(&key, "is not deleted", gone).await
+            }
+        }
+    }
+
+    /// Has a claim name another class of attributes, and waits until its volume has them.
+    pub(crate) async fn modified(&self, claim: &str, class: &str) -> Result {
+        let name = |claim: &mut Claim| class.clone_into(&mut claim.spec.attributes_class);
+        self.api_server.change(NAMESPACE, claim, name).map_err(|error| StepError::ours(&error))?;
+        let key = Key::namespaced(Kind::Claim, NAMESPACE, claim);
+        let has = || {
+            let status = self.api_server.get::<Claim>(NAMESPACE, claim)?.status.clone();
+            (status.attributes_class == class).then_some(())
+        };
+        self.reached(&key, &format!("does not have the attributes of `{class}`"), has).await
+    }
+
+    /// Writes a class of the attributes that the manifest says volumes can change to.
+    pub(crate) fn write_attributes_class(&self, name: &str) -> Result {
+        let class = AttributesClass {
+            meta: Meta::named("", name),
+            driver: self.driver_name().to_owned(),
+            parameters: self.manifest().volume.mutable_parameters.clone(),
+        };
+        self.api_server.create(class).map(drop).map_err(|error| StepError::ours(&error))
+    }
+
+    /// Waits until an object is as it should be, and tells the controllers' last warning about it if it is not.
+    async fn reached<T>(&self, key: &Key, state: &str, done: impl Fn() -> Option<T>) -> Result<T> {
+        let mut changes = self.api_server.watch(key.kind);
+        let reached = async {
+            loop {
+                if let Some(value) = done() {
+                    return value;
+                }
+                if changes.recv().await.is_none() {
+                    std::future::pending().await
+                }
+            }
+        };
+        let limit = LIMIT.min(self.limit);
+        tokio::time::timeout(limit, reached).await.map_err(|_| {
+            let warnings = self.api_server.list::<Notification>();
+            let about = |event: &&std::sync::Arc<Notification>| {
+                let is_warning = event.severity == Severity::Warning;
+                is_warning && event.about.kind == key.kind && event.about.name == key.name
+            };
+            let last = warnings.iter().filter(about).max_by_key(|event| event.meta.created.clone());
+            let told = last.map(|event| format!("{}: {}", event.reason, event.message));
+            let what = format!("The {} `{}` {state} after {} s.", key.kind, key.name, limit.as_secs());
+            StepError::Broken(told.into_iter().chain([what]).collect())
+        })
+    }
+
+    /// An identity that no other case has: the driver is told volumes and snapshots by it.
+    fn own_meta(&self, name: &str) -> Meta {
+        let mut meta = Meta::named(NAMESPACE, name);
+        meta.uid = format!("{name}{}", self.provisioner.tag());
+        meta
+    }
+
+    /// Deletes what the controllers have made. Says what would not go.
+    pub(super) async fn cluster_leaves(&self) -> Vec<String> {
+        match self.cluster.runs() {
+            true => self.claims_leave().await,
+            false => Vec::new(),
+        }
+    }
+
+    /// Grows a claim as a user does, and waits for the controller's part.
+    pub(crate) async fn claim_grows(&self, claim: &str, size: u64) -> Result {
+        self.api_server.grow(claim, size).await.map_err(|error| StepError::Broken(chain(&error)))
+    }
+}

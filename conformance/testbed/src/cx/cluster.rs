@@ -1,0 +1,146 @@
+//! Claims and snapshots as a user writes them: the cluster's controllers call the driver for them.
+
+use std::panic::Location;
+use std::rc::Rc;
+
+use api::Kind;
+
+use super::{Cx, Doing, Shared, Volume};
+use crate::bed::ClaimSpec;
+use crate::failure::Result;
+
+/// The controllers that bind, provision, copy, modify and reclaim volumes.
+#[derive(Debug)]
+pub struct Cluster {
+    shared: Rc<Shared>,
+}
+
+/// A claim that is about to be written.
+#[derive(Debug)]
+#[must_use = "no claim exists before `bound`"]
+pub struct ClaimBuilder {
+    shared: Rc<Shared>,
+    spec: ClaimSpec,
+}
+
+/// A snapshot that the controllers have had taken.
+#[derive(Debug, Clone)]
+pub struct ClusterSnapshot {
+    name: String,
+    /// The size of a volume that is made from it.
+    size: u64,
+}
+
+impl Cx {
+    /// Starts the controllers that a cluster has beside a driver.
+    #[track_caller]
+    pub fn cluster(&self) -> impl Future<Output = Result<Cluster>> {
+        let doing = self.shared.begin("cx.cluster()", Location::caller());
+        async move {
+            doing.done(self.shared.bed.start_cluster())?;
+            Ok(Cluster { shared: self.shared() })
+        }
+    }
+}
+
+impl Cluster {
+    /// A claim, for which the driver is to make a volume.
+    pub fn claim(&self, name: &str) -> ClaimBuilder {
+        let spec = ClaimSpec { name: name.to_owned(), ..ClaimSpec::default() };
+        ClaimBuilder { shared: Rc::clone(&self.shared), spec }
+    }
+
+    /// Takes a snapshot of a claim, and waits until it can be restored.
+    #[track_caller]
+    pub fn snapshot(&self, name: &str, volume: &Volume) -> impl Future<Output = Result<ClusterSnapshot>> {
+        let doing = self.begin(&format!("snapshot(\"{name}\", &{})", volume.name), Location::caller());
+        async move {
+            let size = doing.done(self.shared.bed.ready_snapshot(name, &volume.name).await)?;
+            let size = size.0.max(self.shared.bed.size(&volume.name));
+            Ok(ClusterSnapshot { name: name.to_owned(), size })
+        }
+    }
+
+    /// Deletes a snapshot, and waits until the driver has deleted it.
+    #[track_caller]
+    pub fn delete_snapshot(&self, snapshot: &ClusterSnapshot) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("delete_snapshot(\"{}\")", snapshot.name), Location::caller());
+        async move { doing.done(self.shared.bed.deleted(Kind::Snapshot, &snapshot.name).await) }
+    }
+
+    /// Deletes a claim, and waits until the driver has deleted its volume.
+    #[track_caller]
+    pub fn delete_claim(&self, volume: &Volume) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("delete_claim(\"{}\")", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.deleted(Kind::Claim, &volume.name).await) }
+    }
+
+    /// Has a claim ask for more room, and waits until the controller has done its part.
+    #[track_caller]
+    pub fn grow(&self, volume: &Volume, size: u64) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("grow(\"{}\", {size})", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.claim_grows(&volume.name, size).await) }
+    }
+
+    /// Writes a class of the attributes that the manifest says volumes can change to.
+    #[track_caller]
+    pub fn attributes_class(&self, name: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("attributes_class(\"{name}\")"), Location::caller());
+        async move { doing.done(self.shared.bed.write_attributes_class(name)) }
+    }
+
+    /// Has a claim name another class of attributes, and waits until its volume has them.
+    #[track_caller]
+    pub fn modify(&self, volume: &Volume, class: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("modify(\"{}\", \"{class}\")", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.modified(&volume.name, class).await) }
+    }
+
+    fn begin(&self, step: &str, at: &'static Location<'static>) -> Doing {
+        self.shared.begin(&format!("cluster.{step}"), at)
+    }
+}
+
+impl ClaimBuilder {
+    /// For a raw block device instead of a file system.
+    pub fn block(mut self) -> Self {
+        self.spec.block = true;
+        self
+    }
+
+    /// For so many bytes.
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.spec.size = Some(bytes);
+        self
+    }
+
+    /// For a copy of another claim's volume.
+    pub fn copy_of(mut self, source: &Volume) -> Self {
+        self.spec.source = Some(("PersistentVolumeClaim", source.name.clone()));
+        let size = self.shared.bed.size(&source.name);
+        self.size(size)
+    }
+
+    /// For a volume that is made from a snapshot, as large as its source.
+    pub fn restored_from(mut self, snapshot: &ClusterSnapshot) -> Self {
+        self.spec.source = Some(("VolumeSnapshot", snapshot.name.clone()));
+        self.size(snapshot.size)
+    }
+
+    /// With the attributes of a class.
+    pub fn attributes(mut self, class: &str) -> Self {
+        class.clone_into(&mut self.spec.attributes_class);
+        self
+    }
+
+    /// Writes it, and waits until it is bound to a volume.
+    #[track_caller]
+    pub fn bound(self) -> impl Future<Output = Result<Volume>> {
+        let step = format!("cluster.claim(\"{}\").bound()", self.spec.name);
+        let doing = self.shared.begin(&step, Location::caller());
+        async move {
+            doing.done(self.shared.bed.bound_claim(&self.spec).await)?;
+            Ok(Volume { name: self.spec.name })
+        }
+    }
+}
