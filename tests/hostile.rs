@@ -172,6 +172,19 @@ fn list_without_an_end_is_the_drivers_fault() {
     says(&honest, 0, &["2 passed"]);
 }
 
+/// The promises that are broken in a run, each with the call and the cause, and a claim of the case's own by its id.
+fn found(ended: &Ended) -> Vec<[String; 3]> {
+    let findings = ended.results().findings();
+    findings.into_iter().map(|finding| [finding.contract, finding.method, finding.cause]).collect()
+}
+
+#[track_caller]
+fn finds(ended: &Ended, contract: &str, method: &str, cause: &str) {
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let found = found(ended);
+    assert_eq!(found, [[contract, method, cause].map(str::to_owned)], "{}", ended.told());
+}
+
 #[test]
 #[file_serial(root)]
 fn answer_that_is_too_large_is_no_missing_ability() {
@@ -179,10 +192,71 @@ fn answer_that_is_too_large_is_no_missing_ability() {
         return;
     }
     let huge = run_fake("--padding 20971520", CASE);
-    says(&huge, 1, &["an answer is larger than the 4 MiB", "20971", "FAIL csi::lifecycle"]);
+    says(&huge, 1, &["20971", "FAIL csi::lifecycle"]);
+    let cause = "an answer is larger than the 4 MiB that the clients of a cluster read";
+    finds(&huge, "DRV-009", "CreateVolume", cause);
     assert!(!huge.told().contains("refuses file system volumes"), "{}", huge.told());
     // Large, and as CSI has it: 4 KiB in one map.
     says(&run_fake("--padding 2048", CASE), 0, &["1 passed"]);
+}
+
+/// Garbage in place of one answer, of all answers, in the first questions and later: one finding each, with the call.
+#[test]
+#[file_serial(root)]
+fn answer_that_no_client_can_read_is_one_finding_of_the_driver() {
+    if !has_root() {
+        return;
+    }
+    let (no_message, no_grpc, no_http) = (
+        "the answer is not the message that CSI defines for the call",
+        "the answer has no gRPC status",
+        "what the driver writes into its socket is no HTTP/2",
+    );
+    for (method, garbage, named, cause) in [
+        ("NodeStageVolume", "no_protobuf", "NodeStageVolume", no_message),
+        ("NodePublishVolume", "html", "NodePublishVolume", no_grpc),
+        ("NodeUnpublishVolume", "no_status", "NodeUnpublishVolume", no_grpc),
+        ("CreateVolume", "wrong_type", "CreateVolume", no_message),
+        ("NodeGetInfo", "wrong_type", "NodeGetInfo", no_message),
+        ("DeleteVolume", "html", "DeleteVolume", no_grpc),
+        ("NodePublishVolume", "noise", "", no_http),
+        ("Probe", "noise", "", no_http),
+    ] {
+        let fault = format!(r#"--fault '{{"method":"{method}","garbage":"{garbage}"}}'"#);
+        finds(&run_fake(&fault, CASE), "DRV-009", named, cause);
+    }
+    // Another garbage each time.
+    let kinds = ["html", "no_protobuf", "no_status"];
+    let fault =
+        |kind: &str| format!(r#"--fault '{{"method":"NodeStageVolume","times":1,"garbage":"{kind}"}}'"#);
+    let mixed = run_fake(&kinds.map(fault).join(" "), CASE);
+    says(&mixed, 1, &[]);
+    let of_the_answer =
+        |[contract, method, _]: &[String; 3]| contract == "DRV-009" && method == "NodeStageVolume";
+    assert!(found(&mixed).iter().all(of_the_answer), "{}", mixed.told());
+    // A refusal that can be read is tried again.
+    let refusal = r#"--fault '{"method":"NodeUnstageVolume","times":1,"code":14,"message":"not now"}'"#;
+    let refused = run_fake(refusal, "csi::order::data_outlives_each_call");
+    assert!(!refused.told().contains("DRV-009"), "{}", refused.told());
+}
+
+/// A call that is never answered, in the first questions and later.
+#[test]
+#[file_serial(root)]
+fn call_that_is_never_answered_is_one_finding_of_the_driver() {
+    if !has_root() {
+        return;
+    }
+    for method in ["Probe", "GetPluginInfo", "NodeStageVolume", "NodeUnpublishVolume", "DeleteVolume"] {
+        let fault = format!(r#"--fault '{{"method":"{method}","hang":true}}'"#);
+        let silent = run_fake(&fault, CASE);
+        if silent.told().contains("the machine was overloaded") {
+            // Then it says so, and that a call was not answered in time says nothing.
+            println!("skipped: {method}: the machine is overloaded");
+            continue;
+        }
+        finds(&silent, "DRV-093", method, "not answered");
+    }
 }
 
 /// Nobody can be killed who waits for a FUSE server that is stopped: only the server's end frees him.

@@ -159,6 +159,7 @@ mod tests {
             resp: json!({}),
             injected: None,
             abandoned: false,
+            unreadable: None,
         };
         [Event::RpcStart(start), Event::RpcEnd(end)]
     }

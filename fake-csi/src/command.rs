@@ -12,6 +12,7 @@ use clap::{Parser, ValueEnum as _};
 use crate::ability::Ability;
 use crate::books::{Backing, Node};
 use crate::driver::Options;
+use crate::fault::Fault;
 use crate::hostpath;
 use crate::sabotage::Sabotage;
 use crate::server;
@@ -47,7 +48,7 @@ enum Order {
         /// Its state directory.
         #[arg(long)]
         state_dir: PathBuf,
-        /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash.
+        /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash, garbage.
         fault: String,
     },
 }
@@ -67,7 +68,7 @@ struct Serve {
     #[arg(long)]
     driver_name: Option<String>,
     /// Behave like the driver of the recordings instead, with its name and abilities.
-    #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity", "padding"])]
+    #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity", "padding", "fault"])]
     hostpath: bool,
     /// The backing of volumes without the parameter `backing`.
     #[arg(long, value_enum, default_value = "loop")]
@@ -90,6 +91,9 @@ struct Serve {
     /// So many bytes more in each answer of `CreateVolume`, which a CO need not take.
     #[arg(long, default_value_t = 0)]
     padding: usize,
+    /// A fault from the first call on, as JSON: see the order `fault`; may be repeated.
+    #[arg(long, value_name = "JSON", value_parser = read_fault)]
+    fault: Vec<Fault>,
 }
 
 /// Runs the driver with these arguments; the first is the program's name.
@@ -165,9 +169,14 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
         max_volumes: serve.max_volumes,
         capacity: serve.capacity,
         padding: serve.padding,
+        faults: serve.fault,
     };
     let endpoints = serve.endpoint.iter().map(|endpoint| read_endpoint(endpoint));
     server::serve(options, nodes.into_iter().zip(endpoints).collect()).await
+}
+
+fn read_fault(text: &str) -> Result<Fault, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 fn read_node(text: &str) -> anyhow::Result<Node> {

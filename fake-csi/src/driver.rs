@@ -10,6 +10,7 @@ use tonic::Status;
 
 use crate::ability::Ability;
 use crate::books::{Backing, Volume};
+use crate::fault::Fault;
 use crate::in_flight::InFlight;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::kernel::KernelError;
@@ -30,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) capacity: u64,
     /// Bytes that CreateVolume adds to the volume context that it answers.
     pub(crate) padding: usize,
+    /// Ordered before the first call.
+    pub(crate) faults: Vec<Fault>,
 }
 
 /// The driver behind all services.

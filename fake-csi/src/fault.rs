@@ -15,6 +15,7 @@ use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
 
+use crate::garbage::{Garbage, Noise};
 use crate::sabotage::Sabotage;
 
 /// An ordered fault.
@@ -39,6 +40,8 @@ pub struct Fault {
     pub hang: bool,
     /// Kill the driver with `SIGKILL` instead of answering. The work is done first if `after` is set.
     pub crash: bool,
+    /// Answer this instead of anything that a client can read. The work is done first if `after` is set.
+    pub garbage: Option<Garbage>,
 }
 
 /// Ordered faults, and counters of calls.
@@ -46,6 +49,7 @@ pub struct Fault {
 pub(crate) struct Faults {
     state: Mutex<State>,
     running: AtomicU64,
+    pub(crate) noise: Noise,
 }
 
 /// A running call, for the sabotage `deadlocks-in-parallel`.
@@ -151,14 +155,14 @@ where
             };
             tracing::info!(method, ?fault, "meeting an ordered fault");
             tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
-            let has_answer = fault.hang || fault.crash || fault.code.is_some();
+            let has_answer = fault.hang || fault.crash || fault.code.is_some() || fault.garbage.is_some();
             if !has_answer {
                 return inner.call(request).await;
             }
             if fault.after {
                 drop(inner.call(request).await?);
             }
-            Ok(end(&fault).await)
+            Ok(end(&fault, &faults.noise).await)
         })
     }
 }
@@ -177,12 +181,15 @@ fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Bod
     answer
 }
 
-async fn end(fault: &Fault) -> Response<Body> {
+async fn end(fault: &Fault, noise: &Noise) -> Response<Body> {
     if fault.crash {
         crate::die();
     }
     if fault.hang {
         std::future::pending::<()>().await;
+    }
+    if let Some(garbage) = fault.garbage {
+        return garbage.answer(noise);
     }
     let code = tonic::Code::from(fault.code.unwrap_or_default());
     Status::new(code, fault.message.clone()).into_http()

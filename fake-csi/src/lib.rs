@@ -18,6 +18,7 @@ pub mod control;
 mod controller;
 mod driver;
 mod fault;
+mod garbage;
 mod group;
 mod hostpath;
 mod identity;

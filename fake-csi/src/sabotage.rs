@@ -46,6 +46,8 @@ sabotages! {
         "Probe answers UNIMPLEMENTED."
     TopologyMalformed "topology-malformed" "DRV-008"
         "NodeGetInfo answers a zone with a blank in it."
+    StageAnswersGarbage "stage-answers-garbage" "DRV-009"
+        "NodeStageVolume answers bytes that are no message of CSI the first time."
     CreateForgetsIdempotence "create-forgets-idempotence" "DRV-010"
         "CreateVolume makes a second volume of the same name."
     CreateIgnoresConflict "create-ignores-conflict" "DRV-011"

@@ -12,6 +12,7 @@ use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tower::layer::layer_fn;
 
@@ -20,7 +21,8 @@ use crate::books::Node;
 use crate::control::{self, SOCKET};
 use crate::controller::ControllerService;
 use crate::driver::{Driver, Options};
-use crate::fault::{Faults, Faulty};
+use crate::fault::{Fault, Faults, Faulty};
+use crate::garbage::Garbage;
 use crate::group::GroupService;
 use crate::identity::IdentityService;
 use crate::journal::Entry;
@@ -38,6 +40,16 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
 
     let driver = Arc::new(Driver::open(options)?);
     let faults = Arc::new(Faults::default());
+    driver.options.faults.iter().cloned().for_each(|fault| faults.order(fault));
+    if driver.breaks(Sabotage::StageAnswersGarbage) {
+        faults.order(Fault {
+            method: "NodeStageVolume".to_owned(),
+            times: 1,
+            after: true,
+            garbage: Some(Garbage::NoProtobuf),
+            ..Fault::default()
+        });
+    }
     let services: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
     start_up(&driver, &nodes, &services)?;
 
@@ -107,6 +119,9 @@ async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Fault
     let metadata =
         metadata.then(|| SnapshotMetadataServer::new(MetadataService { driver: Arc::clone(&driver) }));
     let sabotage = driver.options.sabotage;
+    let noise = faults.noise.clone();
+    let connections =
+        UnixListenerStream::new(listener).map(move |stream| Ok::<_, io::Error>(noise.over(stream?)));
     let served = tonic::transport::Server::builder()
         .layer(layer_fn(move |inner| Faulty { inner, faults: Arc::clone(&faults), sabotage }))
         .add_service(IdentityServer::new(IdentityService { driver: Arc::clone(&driver) }))
@@ -114,7 +129,7 @@ async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Fault
         .add_service(NodeServer::new(node))
         .add_optional_service(group)
         .add_optional_service(metadata)
-        .serve_with_incoming(UnixListenerStream::new(listener))
+        .serve_with_incoming(connections)
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "cannot serve any longer");

@@ -25,7 +25,7 @@ use tonic::Status;
 pub use capabilities::Capabilities;
 pub use machine::machine_options;
 pub use process::Exit;
-pub use questions::{TOO_LARGE, WrongAnswer};
+pub use questions::{NOT_ANSWERED, WrongAnswer};
 pub use registrar::{Registrar, RegistrarError};
 
 use crate::Layout;
@@ -33,6 +33,7 @@ use crate::cgroup::Cgroup;
 use crate::journal::Journal;
 use crate::load::{self, Late};
 use crate::manifest::Manifest;
+use crate::proxy;
 use log::Log;
 use process::Process;
 use questions::Answers;
@@ -326,15 +327,26 @@ impl Driver {
 
     async fn become_ready(&mut self) -> Result<(), DriverError> {
         let call = self.options.manifest.call_timeout();
+        // What says who it is needs no volume, and no longer than a driver to start.
+        let first = call.min(self.options.manifest.start_timeout());
         let controller = self.options.manifest.controller_socket.as_deref();
         if let Err(error) = self.start_in_time().await {
-            let DriverError::NotReady { source: None, .. } = error else { return Err(error) };
-            let wrong = questions::ready_after_all(&self.socket, controller, call).await;
+            let wrong = match &error {
+                DriverError::NotReady { source: None, .. } => {
+                    questions::ready_after_all(&self.socket, controller, call).await
+                }
+                DriverError::NotReady { source: Some(status), within, .. }
+                    if proxy::is_unanswered(status) =>
+                {
+                    questions::answers_after_all(&self.socket, *within).await
+                }
+                _ => None,
+            };
             let tail = self.log_tail(TAIL);
             return Err(wrong.map_or(error, |wrong| DriverError::Answers { wrong: vec![wrong], tail }));
         }
         let Answers { capabilities, wrong } =
-            Answers::ask(&self.socket, controller, call).await.map_err(DriverError::Connect)?;
+            Answers::ask(&self.socket, controller, first).await.map_err(DriverError::Connect)?;
         if wrong.iter().any(|answer| answer.is_fatal) {
             return Err(DriverError::Answers { wrong, tail: self.log_tail(TAIL) });
         }
@@ -394,10 +406,12 @@ impl Driver {
         heard: &RefCell<Option<Option<Status>>>,
     ) -> Result<(), DriverError> {
         loop {
-            heard.borrow_mut().get_or_insert_default();
+            heard.borrow_mut().get_or_insert_with(|| Some(proxy::no_answer()));
             match questions::probe(&self.socket, within).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => drop(heard.replace(Some(None))),
+                // It is up: what is wrong with its answers the first questions tell.
+                Err(status) if proxy::unreadable(&status).is_some() => return Ok(()),
                 Err(status) => drop(heard.replace(Some(Some(status)))),
             }
             self.lives()?;

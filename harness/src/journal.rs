@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use contracts::csi::Request;
 use contracts::event::{
     self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, Meddled, PodChange, PodPhase,
-    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine,
+    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine, Unreadable,
 };
 use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
@@ -130,6 +130,8 @@ pub struct Outcome {
     pub injected: Option<String>,
     /// Whether the caller went away before the driver had answered.
     pub abandoned: bool,
+    /// Why the answer could not be read.
+    pub unreadable: Option<Unreadable>,
 }
 
 /// Why a driver may change mounts for a call that nobody records.
@@ -353,6 +355,7 @@ impl Journal {
                 resp: outcome.resp,
                 injected: outcome.injected,
                 abandoned: outcome.abandoned,
+                unreadable: outcome.unreadable,
             };
             // A call that nobody waits for goes on.
             let touched = match outcome.abandoned {
@@ -504,6 +507,13 @@ impl Journal {
             format!("{} for {:.1} s", flight.method, flight.started.elapsed().as_secs_f64())
         };
         self.state().flights.values().map(tell).collect()
+    }
+
+    /// The calls that are under way for so long, by method.
+    pub fn calls_older_than(&self, least: Duration) -> BTreeSet<String> {
+        let state = self.state();
+        let old = state.flights.values().filter(|flight| flight.started.elapsed() >= least);
+        old.map(|flight| flight.method.clone()).collect()
     }
 
     /// Drains the witness, makes a change, and wakes whoever waits for one.

@@ -12,6 +12,7 @@ mod forward;
 mod handle;
 mod pause;
 mod rule;
+mod unreadable;
 
 use std::fs;
 use std::io;
@@ -34,9 +35,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 pub use code::{code_from_name, code_name, code_names};
-pub use forward::is_too_large;
-pub(crate) use forward::too_large;
 pub use rule::{Gate, Rule, RuleError};
+pub(crate) use unreadable::{explained, no_answer};
+pub use unreadable::{is_unanswered, unreadable};
 
 use crate::journal::{Edge, Journal};
 use crate::ledger::Ledger;

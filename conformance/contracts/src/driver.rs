@@ -29,6 +29,7 @@ pub const RULES: &[&Rule] = &[
     &identity::ANSWERED,
     &identity::CAPABILITIES_STAY,
     &identity::NODE_ID,
+    &identity::READABLE,
     &again::CREATED,
     &volumes::LARGE_ENOUGH,
     &again::DELETED,
@@ -69,7 +70,7 @@ fn answered<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<(
 /// An answer that nobody has changed on the way.
 fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
     let Event::RpcEnd(end) = &line.event else { return None };
-    (end.injected.is_none() || was_made_twice(end)).then_some(end)
+    (end.unreadable.is_none() && (end.injected.is_none() || was_made_twice(end))).then_some(end)
 }
 
 /// Whether a call was made a second time when it had been answered OK, and all else was left to the driver: it is

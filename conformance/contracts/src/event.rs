@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod disturbance;
+mod unreadable;
 mod words;
 
 pub use disturbance::Disturbance;
+pub use unreadable::Unreadable;
 pub use words::{
     Awaited, Client, Edge, EffectKind, Lifecycle, Meddling, ObjectKind, OperationName, PodPhase, Role,
     UnknownWord, Verb, World,
@@ -140,6 +142,9 @@ pub struct RpcEnd {
     /// Whether the caller went away before the driver had answered, which may go on with it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub abandoned: bool,
+    /// Why no client could read the answer; the code is then not the driver's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<Unreadable>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -149,8 +154,11 @@ fn is_false(flag: &bool) -> bool {
 
 impl RpcEnd {
     /// Whether the driver gave this answer, and not the proxy in its place: a rule that only delays or repeats a
-    /// call leaves the answer to the driver.
+    /// call leaves the answer to the driver. One that cannot be read says nothing.
     pub fn is_from_the_driver(&self) -> bool {
+        if self.unreadable.is_some() {
+            return false;
+        }
         let Some(injected) = &self.injected else { return true };
         let has = |word| injected.split(' ').any(|one| one == word);
         has("code=") && has("hang=false")

@@ -6,6 +6,7 @@ use contracts::rule::books::is_unknown;
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::witnessed::{self, Found, Kind};
 use contracts::{driver, manager};
+use harness::driver::NOT_ANSWERED;
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
 use testbed::cx::Ignored;
@@ -355,6 +356,14 @@ pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
     let is_left = !kept.is_empty();
     findings.extend(kept.into_iter().chain(others));
     is_left
+}
+
+/// A call that was not answered in all the time that a case has for it.
+pub(crate) fn unanswered(method: &str) -> Finding {
+    let sentence = format!(
+        "{method} was not answered in the time of the case; if the driver needs longer, --timeout gives it more."
+    );
+    Finding { sentence, ..promise_broken("DRV-093", method, NOT_ANSWERED) }
 }
 
 /// The promise not to end by a request.

@@ -219,6 +219,9 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
         }
         Err(late) => {
             let said = format!("The case did not end within {} s.", orders.timeout.as_secs_f64());
+            if !late.is_cut_short {
+                shared.bed.note_unanswered(&shared.bed.journal);
+            }
             let what = match late.is_cut_short {
                 true => What::Environment(vec![late.to_string(), said]),
                 false => What::Broken { chain: vec![said], seen: None },

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use api::AccessMode;
 use harness::api_server::{ProvisionError, Provisioner, VolumeRequest};
-use harness::driver::{DriverError, TOO_LARGE, WrongAnswer};
+use harness::driver::{DriverError, WrongAnswer};
 use harness::journal::Journal;
-use harness::proxy::{code_name, is_too_large};
+use harness::proxy::{code_name, is_unanswered, unreadable};
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use harness::testbed::{Surroundings, TestbedError};
@@ -85,7 +85,13 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
     }
-    let mut probes = Probes { provisioner: &around.provisioner, made: 0, odd: Vec::new(), wrong: Vec::new() };
+    let mut probes = Probes {
+        provisioner: &around.provisioner,
+        made: 0,
+        odd: Vec::new(),
+        wrong: Vec::new(),
+        is_silent: false,
+    };
     let plain = |name: &str| VolumeRequest::new(name, around.manifest());
     if settings.file_system.is_none() {
         abilities.no_filesystem = probes.refusal(plain("file-system")).await?;
@@ -126,6 +132,8 @@ struct Probes<'a> {
     made: usize,
     odd: Vec<String>,
     wrong: Vec<WrongAnswer>,
+    /// It left a call without an answer: each further one would take as long.
+    is_silent: bool,
 }
 
 impl Probes<'_> {
@@ -135,6 +143,9 @@ impl Probes<'_> {
     /// When the volume could not be asked for at all.
     async fn refusal(&mut self, wanted: VolumeRequest) -> Result<Option<String>, Vec<String>> {
         let kind = wanted.name.replace('-', " ");
+        if self.is_silent {
+            return Ok(Some(format!("not asked for {kind} volumes, since the driver did not answer before")));
+        }
         let error = match self.provisioner.provision(&wanted).await {
             Ok(_) => {
                 self.made += 1;
@@ -144,16 +155,17 @@ impl Probes<'_> {
             Err(error) => error,
         };
         match &error {
-            ProvisionError::Create { source, .. } if is_too_large(source) => {
-                self.wrong.push(WrongAnswer {
-                    method: "CreateVolume".to_owned(),
-                    promise: None,
-                    cause: TOO_LARGE.to_owned(),
-                    detail: format!("a {kind} volume: {}", source.message()),
-                    is_fatal: false,
-                });
+            ProvisionError::Create { source, .. } if unreadable(source).is_some() => {
+                let found = WrongAnswer::unreadable("CreateVolume", source, &format!("a {kind} volume"));
+                // Each kind would be one more finding of the same fault.
+                self.note(found);
                 // No refusal: an answer that nobody has read says nothing of abilities, and the cases try for themselves.
                 Ok(None)
+            }
+            ProvisionError::Create { source, .. } if is_unanswered(source) => {
+                self.note(WrongAnswer::unanswered("CreateVolume", source));
+                self.is_silent = true;
+                Ok(Some(format!("CreateVolume does not answer for {kind} volumes")))
             }
             ProvisionError::Create { source, .. } => {
                 let code = code_name(source.code());
@@ -182,8 +194,19 @@ impl Probes<'_> {
         }
     }
 
+    /// Notes a wrong answer once: each kind would be one more finding of the same fault.
+    fn note(&mut self, found: Option<WrongAnswer>) {
+        self.wrong.extend(found.filter(|found| !self.wrong.iter().any(|known| known.is_same(found))));
+    }
+
     async fn delete(&mut self, name: &str, kind: &str) {
         if let Err(error) = self.provisioner.delete(name).await {
+            if let ProvisionError::Delete { source, .. } = &error
+                && let Some(silent) = WrongAnswer::unanswered("DeleteVolume", source)
+            {
+                self.is_silent = true;
+                return self.note(Some(silent));
+            }
             let said = chain(&error).join(": ");
             self.odd
                 .push(format!("the {kind} volume that was made to ask for it may still be there: {said}"));

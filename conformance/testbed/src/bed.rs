@@ -19,6 +19,7 @@ mod other_node;
 mod patience;
 pub(crate) mod pattern;
 mod put_up;
+mod silence;
 mod spec;
 mod winding_up;
 
@@ -97,6 +98,8 @@ pub struct Bed {
     /// What earlier cases have waited for in vain, and what this one has.
     known_dead_ends: BTreeSet<String>,
     dead_ends: RefCell<BTreeSet<String>>,
+    /// Calls that were not answered in all their time.
+    unanswered: RefCell<BTreeSet<String>>,
     disks: disks::Disks,
     // A file system that is served lies on the part of the machine below, so it goes first.
     fuse: RefCell<Option<FaultFs>>,

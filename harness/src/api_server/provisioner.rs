@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
-use crate::proxy::within;
+use crate::proxy::{explained, within};
 
 /// A volume somebody wants.
 #[derive(Debug, Clone)]
@@ -207,7 +207,10 @@ impl Provisioner {
             let request =
                 within(v1::DeleteVolumeRequest { volume_id, secrets }, self.manifest.call_timeout());
             let answer = ControllerClient::new(self.channel.clone()).delete_volume(request).await;
-            answer.map_err(|source| ProvisionError::Delete { name: claim.to_owned(), source })?;
+            answer.map_err(|found| ProvisionError::Delete {
+                name: claim.to_owned(),
+                source: explained(found),
+            })?;
         }
         let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
         self.api.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
@@ -279,6 +282,7 @@ impl Provisioner {
         };
         let request = within(request, self.manifest.call_timeout());
         let answer = ControllerClient::new(self.channel.clone()).create_volume(request).await;
+        let answer = answer.map_err(explained);
         let answer = answer.map_err(|source| ProvisionError::Create { name: wanted.name.clone(), source })?;
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }

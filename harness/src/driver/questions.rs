@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use super::Capabilities;
-use crate::proxy::{self, is_too_large, within};
+use crate::proxy::{self, is_unanswered, unreadable, within};
 
 /// An answer to a first question that breaks a promise, or with which the driver cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,9 +34,44 @@ pub struct WrongAnswer {
     pub is_fatal: bool,
 }
 
+impl WrongAnswer {
+    /// What is wrong with an answer that could not be read; `to` says what was asked for.
+    pub fn unreadable(method: &str, status: &Status, to: &str) -> Option<Self> {
+        let unreadable = unreadable(status)?;
+        let (cause, method) = (unreadable.cause().to_owned(), unreadable.of(method));
+        let to = if to.is_empty() { String::new() } else { format!("{to}: ") };
+        Some(Self {
+            method: method.to_owned(),
+            promise: Some(READABLE.to_owned()),
+            cause,
+            detail: shortened(&format!("{to}{}", status.message())),
+            is_fatal: false,
+        })
+    }
+}
+
+impl WrongAnswer {
+    /// That a call was not answered in time, if the caller's own clock says so.
+    pub fn unanswered(method: &str, status: &Status) -> Option<Self> {
+        is_unanswered(status).then(|| Self {
+            method: method.to_owned(),
+            promise: Some(ANSWERED.to_owned()),
+            cause: NOT_ANSWERED.to_owned(),
+            detail: shortened(status.message()),
+            is_fatal: false,
+        })
+    }
+
+    /// Whether both tell of the same fault.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.promise, &self.method, &self.cause) == (&other.promise, &other.method, &other.cause)
+    }
+}
+
 impl fmt::Display for WrongAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.method, self.cause)?;
+        let by = if self.method.is_empty() { String::new() } else { format!("{}: ", self.method) };
+        write!(f, "{by}{}", self.cause)?;
         if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
     }
 }
@@ -48,11 +83,17 @@ pub(super) struct Answers {
     pub(super) wrong: Vec<WrongAnswer>,
 }
 
-/// The cause of an answer that was not read.
-pub const TOO_LARGE: &str = "an answer is larger than the 4 MiB that the clients of a cluster read";
-
 /// Calls that CSI requires of a plugin whatever it reports.
 const REQUIRED: &str = "DRV-007";
+
+/// What is wrong with a call that was not answered in the time that it had.
+pub const NOT_ANSWERED: &str = "not answered";
+
+/// Each call is answered.
+const ANSWERED: &str = "DRV-093";
+
+/// Answers that a client can read.
+const READABLE: &str = "DRV-009";
 
 /// Calls that CSI requires of a plugin that reports their capability.
 const REPORTED: &str = "DRV-002";
@@ -98,7 +139,10 @@ impl Answers {
         }
         // Readiness was waited for before; here only its absence counts, which no call depends on.
         let probed = client.probe(within(v1::ProbeRequest {}, limit)).await;
-        if matches!(&probed, Err(status) if status.code() == Code::Unimplemented) {
+        let is_wrong = |status: &Status| {
+            status.code() == Code::Unimplemented || unreadable(&proxy::explained(status.clone())).is_some()
+        };
+        if probed.as_ref().is_err_and(is_wrong) {
             self.answer("Probe", &Requirement { is_fatal: false, ..every_plugin }, probed);
         }
         let answer = client.get_plugin_capabilities(within(v1::GetPluginCapabilitiesRequest {}, limit)).await;
@@ -203,12 +247,17 @@ impl Answers {
     ) -> Option<T> {
         let status = match answer {
             Ok(answer) => return Some(answer.into_inner()),
-            Err(status) => proxy::too_large(status),
+            Err(status) => proxy::explained(status),
         };
+        let found = WrongAnswer::unreadable(method, &status, "");
+        if let Some(found) = found.or_else(|| WrongAnswer::unanswered(method, &status)) {
+            let is_told = self.wrong.iter().any(|known| known.is_same(&found));
+            self.wrong.extend((!is_told).then_some(WrongAnswer { is_fatal: required.is_fatal, ..found }));
+            return None;
+        }
         let unimplemented = status.code() == Code::Unimplemented;
         let cause = match unimplemented {
             true => format!("not implemented; {}", required.of),
-            false if is_too_large(&status) => TOO_LARGE.to_owned(),
             false => format!("answered {}", proxy::code_name(status.code())),
         };
         // CSI lets a plugin answer with an error; what it does not allow is to leave the call out.
@@ -255,13 +304,26 @@ pub(super) async fn ready_after_all(
     })
 }
 
+/// The wrong answer of a driver that has not answered `Probe` in its time to start, and answers other calls.
+pub(super) async fn answers_after_all(socket: &Path, within: Duration) -> Option<WrongAnswer> {
+    let mut client = IdentityClient::new(channel(socket).ok()?);
+    client.get_plugin_info(self::within(v1::GetPluginInfoRequest {}, within)).await.ok()?;
+    Some(WrongAnswer {
+        method: "Probe".to_owned(),
+        promise: Some(ANSWERED.to_owned()),
+        cause: NOT_ANSWERED.to_owned(),
+        detail: format!("within {within:?}, while GetPluginInfo is"),
+        is_fatal: true,
+    })
+}
+
 /// Whether the driver says that it is ready. A driver without `Probe` is taken as ready.
 pub(super) async fn probe(socket: &Path, limit: Duration) -> Result<bool, Status> {
     let mut client = IdentityClient::new(channel(socket)?);
     match client.probe(within(v1::ProbeRequest {}, limit)).await {
         Ok(answer) => Ok(answer.into_inner().ready.unwrap_or(true)),
         Err(status) if status.code() == Code::Unimplemented => Ok(true),
-        Err(status) => Err(status),
+        Err(status) => Err(proxy::explained(status)),
     }
 }
 

@@ -9,21 +9,11 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use tonic::{Code, Extensions, Request, Response, Status};
+use tonic::{Extensions, Request, Response, Status};
 
 use super::codec::Raw;
 use super::connect;
-
-/// The largest answer that is read, as by the kubelet and the controllers of a cluster: gRPC's default.
-const LARGEST_ANSWER: usize = 4 << 20;
-
-/// The beginning of the message of a call whose answer was larger.
-const TOO_LARGE: &str = "the driver's answer is larger than 4 MiB, which no gRPC client reads by default";
-
-/// Whether a call failed since its answer was too large to be read.
-pub fn is_too_large(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted && status.message().starts_with(TOO_LARGE)
-}
+use super::unreadable::{LARGEST_ANSWER, explained, misread, unreadable};
 
 /// The driver's sockets, each with the connection that is kept to it.
 #[derive(Debug)]
@@ -82,17 +72,23 @@ impl Upstream {
             return Err(unreachable(&self.socket, &error));
         }
         let request = Request::from_parts(metadata, Extensions::default(), message);
-        let answer = grpc.unary(request, path.clone(), Raw).await;
-        answer.map_err(|status| self.explain(status))
+        let answer = grpc.unary(request, path.clone(), Raw).await.map_err(|status| self.explain(status))?;
+        match misread(path.path(), answer.get_ref()) {
+            Some(status) => Err(status),
+            None => Ok(answer),
+        }
     }
 
     /// What the client library makes up is told as what it stands for.
     fn explain(&self, status: Status) -> Status {
-        let Some(cause) = status.source() else { return too_large(status) };
-        if status.code() == Code::Cancelled {
-            // The library's own clock for `grpc-timeout` has run out; the driver has said nothing.
-            return Status::deadline_exceeded("the driver did not answer in time");
-        }
+        let status = explained(status);
+        let Some(cause) = status.source() else {
+            // Garbage may have been the last of the connection.
+            if unreadable(&status).is_some() {
+                *self.channel() = None;
+            }
+            return status;
+        };
         *self.channel() = None;
         unreachable(&self.socket, cause)
     }
@@ -110,17 +106,6 @@ impl Upstream {
         // One value is replaced by another.
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What the client library says of an answer over the limit, with the code that other libraries have for it.
-pub(crate) fn too_large(status: Status) -> Status {
-    let said = status.message().strip_prefix("Error, decoded message length too large: found ");
-    let Some(size) =
-        said.filter(|_| status.code() == Code::OutOfRange).and_then(|said| said.split(' ').next())
-    else {
-        return status;
-    };
-    Status::resource_exhausted(format!("{TOO_LARGE}: {size} bytes"))
 }
 
 fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Status {

@@ -20,9 +20,10 @@ use tonic::{Request, Response, Status};
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
 use super::difference;
-use super::forward::{Upstreams, is_too_large};
+use super::forward::Upstreams;
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
+use super::unreadable::unreadable;
 use crate::journal::{Journal, Outcome};
 use crate::ledger::Ledger;
 
@@ -220,7 +221,7 @@ impl Front {
 fn is_final(status: &Status) -> bool {
     use tonic::Code;
     // An answer that was not read says nothing of the work.
-    let is_read = !is_too_large(status);
+    let is_read = unreadable(status).is_none();
     is_read
         && matches!(
             status.code(),
@@ -258,6 +259,7 @@ impl Record<'_> {
                 code: code_name(status.code()).to_owned(),
                 message: status.message().to_owned(),
                 injected,
+                unreadable: unreadable(status),
                 // With a deadline over, or the connection lost, the driver may go on with its work.
                 abandoned: matches!(
                     status.code(),

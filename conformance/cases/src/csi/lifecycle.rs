@@ -10,8 +10,8 @@ use crate::prelude::*;
 #[case(
     needs = [Filesystem, Root, Persistent, TwoVolumes],
     judges = [
-        "DRV-001", "DRV-005", "DRV-055", "DRV-060", "DRV-061", "DRV-065", "DRV-070", "DRV-073", "DRV-074",
-        "DRV-076", "DRV-098",
+        "DRV-001", "DRV-005", "DRV-009", "DRV-055", "DRV-060", "DRV-061", "DRV-065", "DRV-070", "DRV-073",
+        "DRV-074", "DRV-076", "DRV-098",
     ],
 )]
 async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::csi::Response;
-use crate::event::{Event, Role, RpcEnd, TraceLine};
+use crate::event::{Event, Role, RpcEnd, TraceLine, Unreadable};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::said_by_driver;
@@ -38,6 +38,25 @@ fn is_domain(name: &str) -> bool {
     let is_label = |label: &str| !label.is_empty() && label.chars().all(inner);
     name.len() <= 63 && name.split('.').all(is_label)
 }
+
+/// DRV-009.
+pub(super) static READABLE: Rule = Rule {
+    id: "DRV-009",
+    sentence: "each answer is a gRPC status and, if OK, the message of the call, within the limits of its fields",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Event::RpcEnd(end) = &line.event else { return };
+        match end.unreadable {
+            // A list may hold many entries, each within its limits.
+            Some(Unreadable::TooLarge) if end.method.starts_with("List") => {}
+            Some(unreadable) => {
+                report.broken(unreadable.of(&end.method), unreadable.cause(), end.message.as_str());
+            }
+            None if end.is_from_the_driver() && !end.abandoned => report.tried(),
+            None => {}
+        }
+    }),
+};
 
 /// DRV-002.
 pub(super) static ANSWERED: Rule = Rule {
@@ -177,6 +196,40 @@ mod tests {
         }
         let changed = [named("d.example.com"), named("e.example.com")].concat();
         breaks(rule, "the plugin's name has changed", &changed, &[]);
+    }
+
+    #[test]
+    fn answer_that_cannot_be_read_breaks_the_promise_of_its_call() {
+        let line = |method: &str, unreadable| {
+            let (method, code) = (method.to_owned(), "Internal".to_owned());
+            let (message, resp) = (String::new(), serde_json::Value::Null);
+            let end = RpcEnd {
+                id: 1,
+                method,
+                code,
+                message,
+                dur_ms: 0.0,
+                resp,
+                injected: None,
+                abandoned: false,
+                unreadable,
+            };
+            TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcEnd(end) }
+        };
+        let found = |method: &str, unreadable| {
+            let mut judge = crate::rule::Judge::new([&READABLE], READABLE.witnesses);
+            let found = judge.event(&line(method, unreadable));
+            found.into_iter().map(|broken| (broken.method, broken.cause)).collect::<Vec<_>>()
+        };
+        assert_eq!(found("CreateVolume", None), []);
+        for one in Unreadable::ALL {
+            let method = one.of("CreateVolume").to_owned();
+            assert_eq!(found("CreateVolume", Some(one)), [(method, one.cause())]);
+        }
+        // Many entries, each within its limits.
+        assert_eq!(found("ListVolumes", Some(Unreadable::TooLarge)), []);
+        keeps(&READABLE, "stage v1 Internal", &[]);
+        passes_over(&READABLE, "stage v1 begins", &[]);
     }
 
     #[test]

@@ -69,4 +69,13 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &[],
     ),
+    must(
+        "DRV-009",
+        "each answer is a gRPC status and, if OK, the message of the call, within the limits of its fields",
+        csi(
+            "Error Scheme; Size Limits",
+            "All CSI API calls defined in this spec MUST return a [standard gRPC status] ... fields SHALL NOT exceed the limits documented here",
+        ),
+        &[],
+    ),
 ];

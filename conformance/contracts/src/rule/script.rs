@@ -202,6 +202,7 @@ impl Writer {
                 resp: json!({}),
                 injected: None,
                 abandoned: false,
+                unreadable: None,
             }));
         }
     }
@@ -224,6 +225,7 @@ impl Writer {
             resp,
             injected: (!injected.is_empty()).then_some(injected),
             abandoned: false,
+            unreadable: None,
         }));
     }
 

@@ -104,6 +104,7 @@ impl Aftermath {
             after.findings.extend(judge::held(&held));
             after.judged.kept.extend(judge::released(&trace, &held, !devices.is_empty()));
         }
+        after.findings.extend(bed.unanswered().iter().map(|method| judge::unanswered(method)));
         if orders.cuts > 0 {
             // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
             after.findings.retain(|finding| finding.contract != MADE_BEFORE);

@@ -47,6 +47,7 @@ mod tests {
             resp: serde_json::Value::Null,
             injected: injected.map(str::to_owned),
             abandoned: false,
+            unreadable: None,
         })
     }
 

@@ -12,6 +12,9 @@ use contracts::rule::books::is_unknown;
 /// So many equal failures in a row end a wait: the third shows that the second was no accident.
 const ENOUGH: usize = 3;
 
+/// So many answers that cannot be read: the first broke a promise already, and the second says that it was no accident.
+const ENOUGH_UNREADABLE: usize = 2;
+
 /// So many milliseconds lie between the first and the last of them at least, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
@@ -64,6 +67,7 @@ struct Answer {
     code: String,
     message: String,
     is_final: bool,
+    is_unreadable: bool,
 }
 
 /// Equal failures in a row.
@@ -112,7 +116,8 @@ impl Search {
         let answer = Answer {
             code: screaming(&end.code),
             message: end.message.clone(),
-            is_final: end.is_from_the_driver() && !is_unknown(&end.code),
+            is_final: end.unreadable.is_some() || end.is_from_the_driver() && !is_unknown(&end.code),
+            is_unreadable: end.unreadable.is_some(),
             method: method.clone(),
         };
         // The attacher's calls are no operations of the manager.
@@ -151,7 +156,7 @@ impl Search {
             self.streaks.remove(&of);
             return None;
         }
-        let Answer { method, code, message, .. } = answer;
+        let Answer { method, code, message, is_unreadable, .. } = answer;
         let key = format!("{method} {code} {}", without_names(&message));
         let streak =
             self.streaks.entry(of).or_insert_with(|| Streak { key: key.clone(), calls: 0, since: now });
@@ -160,7 +165,10 @@ impl Search {
         }
         streak.calls += 1;
         let was_seen_before = self.known.contains(&key);
-        let shown = streak.calls >= ENOUGH && now - streak.since >= APART;
+        let shown = match is_unreadable {
+            true => streak.calls >= ENOUGH_UNREADABLE,
+            false => streak.calls >= ENOUGH && now - streak.since >= APART,
+        };
         let calls = streak.calls;
         (shown || was_seen_before).then_some(DeadEnd { key, method, code, message, calls, was_seen_before })
     }

@@ -27,6 +27,8 @@ enum Why {
     /// The node said so, or its time was over.
     Over,
     DeadEnd(DeadEnd),
+    /// A call that earlier waits have waited for in vain is still not answered.
+    Unanswered(String),
     /// The machine was too busy for the time to count.
     Overloaded(Late),
 }
@@ -38,6 +40,7 @@ impl Waited {
         match &self.why {
             Why::Over => {}
             Why::DeadEnd(end) => lines.push(end.to_string()),
+            Why::Unanswered(method) => lines.push(unanswered(method)),
             Why::Overloaded(late) => lines.push(late.to_string()),
         }
         lines
@@ -50,6 +53,9 @@ impl From<Waited> for StepError {
         match (node, why) {
             (NodeError::Refused(said), Why::DeadEnd(end)) => {
                 Self::Broken(vec![sentence(&said), end.to_string()])
+            }
+            (NodeError::Refused(said), Why::Unanswered(method)) => {
+                Self::Broken(vec![sentence(&said), unanswered(&method)])
             }
             (NodeError::Refused(said), Why::Overloaded(late)) => {
                 Self::Environment(vec![late.to_string(), sentence(&said)])
@@ -75,9 +81,13 @@ impl Bed {
             // Longer than the other two: it ends with the node's own word only.
             waited = wait(self.limit * 4) => return waited.map_err(|node| Waited { node, why: Why::Over }),
             end = self.dead_end(journal) => Why::DeadEnd(end),
+            method = self.silence(journal) => Why::Unanswered(method),
             late = self.idle_for_too_long(journal) => match late {
                 Some(late) => Why::Overloaded(late),
-                None => Why::Over,
+                None => {
+                    self.note_unanswered(journal);
+                    Why::Over
+                }
             },
         };
         // It may have come in this moment; if not, the node says how far it is.
@@ -109,7 +119,7 @@ impl Bed {
 
     /// What was waited for in vain in this case.
     pub fn dead_ends(&self) -> BTreeSet<String> {
-        self.dead_ends.borrow().clone()
+        self.dead_ends.borrow().iter().cloned().chain(self.silent_ends()).collect()
     }
 
     /// Returns when the driver refuses for good what is waited for.
@@ -147,6 +157,10 @@ impl Bed {
         };
         late.is_cut_short.then_some(late)
     }
+}
+
+fn unanswered(method: &str) -> String {
+    format!("ended early: {method} is not answered, as in the waits before")
 }
 
 /// Nothing waits so long; a journal wants to be told a limit.

@@ -57,6 +57,7 @@ impl Bed {
             limit,
             known_dead_ends: orders.dead_ends.clone(),
             dead_ends: RefCell::default(),
+            unanswered: RefCell::default(),
             disks: Disks::default(),
             fuse: RefCell::default(),
             machine: RefCell::default(),

@@ -11,6 +11,7 @@ use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
 use harness::guard::Guard;
+use harness::load;
 use harness::proxy::within;
 use tonic::Status;
 
@@ -133,8 +134,17 @@ impl Bed {
     async fn delete_volumes(&self, volumes: Vec<String>) -> Vec<String> {
         let mut left = Vec::new();
         for volume in volumes {
-            if let Err(error) = self.provisioner.delete(&volume).await {
-                left.push(format!("volume {volume}: {}", chain(&error).join(": ")));
+            match load::within(CALL, self.provisioner.delete(&volume)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => left.push(format!("volume {volume}: {}", chain(&error).join(": "))),
+                // Each further one would take as long.
+                Err(late) => {
+                    left.push(format!("volume {volume}: DeleteVolume is not answered"));
+                    if !late.is_cut_short {
+                        self.note_unanswered_call("DeleteVolume");
+                    }
+                    break;
+                }
             }
         }
         left

@@ -18,7 +18,12 @@ pub(super) const PROBES: Chapter = &[
     probe!("stage-ignores-conflict", other_capability_is_a_conflict),
     probe!("stage-accepts-stale-context", stale_context_is_refused),
     probe!("publish-ignores-group", group_can_write),
+    probe!("stage-answers-garbage", first_stage_is_answered),
 ];
+
+async fn first_stage_is_answered(world: World) -> bool {
+    Scene::mount(world).await.stage().await.is_ok()
+}
 
 async fn staging_path_is_mounted(world: World) -> bool {
     let scene = Scene::mount(world).await.staged().await;

@@ -39,6 +39,7 @@ impl Trace {
             resp: json!({}),
             injected: None,
             abandoned: false,
+            unreadable: None,
         }));
     }
 

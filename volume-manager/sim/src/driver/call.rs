@@ -153,6 +153,7 @@ impl End<'_> {
             resp,
             injected: None,
             abandoned: false,
+            unreadable: None,
         }));
     }
 }

@@ -1,11 +1,14 @@
 //! Dead ends in traces made up for it. Touches nothing.
 
-use contracts::event::{Edge, Lifecycle, OperationName, ProcessEdge, Role, Step};
+use contracts::event::{Edge, Lifecycle, OperationName, ProcessEdge, Role, Step, Unreadable};
 use serde_json::json;
 
 use super::*;
 
 const PUBLISH: &str = "NodePublishVolume";
+
+/// The code of an answer that cannot be read.
+const GARBAGE: &str = "Internal (unreadable)";
 
 /// Plays a trace and looks for a dead end in it.
 #[derive(Default)]
@@ -25,6 +28,7 @@ impl Trace {
     }
 
     fn call(&mut self, method: &str, code: &str, injected: Option<&str>) -> Option<DeadEnd> {
+        let unreadable = (code == GARBAGE).then_some(Unreadable::NoMessage);
         self.calls += 1;
         let (id, method) = (self.calls, method.to_owned());
         let req = json!({ "volumeId": "v" });
@@ -40,6 +44,7 @@ impl Trace {
             resp: json!(null),
             injected,
             abandoned: false,
+            unreadable,
         }))
     }
 
@@ -71,6 +76,13 @@ fn third_equal_final_answer_ends_a_wait() {
         end.to_string(),
         "ended early: NodePublishVolume answers ALREADY_EXISTS each time (3 calls): \"volume pv-3 is there\""
     );
+}
+
+#[test]
+fn second_answer_that_cannot_be_read_ends_a_wait() {
+    let mut trace = Trace::default();
+    assert_eq!(trace.fails(GARBAGE), None);
+    assert!(trace.fails(GARBAGE).is_some());
 }
 
 #[test]

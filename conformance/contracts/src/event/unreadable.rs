@@ -1,0 +1,36 @@
+//! Answers that no client of gRPC can read.
+
+use serde::{Deserialize, Serialize};
+
+/// Why an answer cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unreadable {
+    /// What comes out of the socket is no HTTP/2: that is no answer to any one call.
+    NoHttp,
+    /// It has no gRPC status.
+    NoGrpc,
+    /// It is OK, and its bytes are not the message of the call.
+    NoMessage,
+    /// It is larger than the clients of a cluster read.
+    TooLarge,
+}
+
+impl Unreadable {
+    pub const ALL: [Self; 4] = [Self::NoHttp, Self::NoGrpc, Self::NoMessage, Self::TooLarge];
+
+    /// The call that it answers, if it answers one.
+    pub fn of(self, method: &str) -> &str {
+        if self == Self::NoHttp { "" } else { method }
+    }
+
+    /// What is wrong with it, in the words of a finding.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::NoHttp => "what the driver writes into its socket is no HTTP/2",
+            Self::NoGrpc => "the answer has no gRPC status",
+            Self::NoMessage => "the answer is not the message that CSI defines for the call",
+            Self::TooLarge => "an answer is larger than the 4 MiB that the clients of a cluster read",
+        }
+    }
+}

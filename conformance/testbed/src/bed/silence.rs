@@ -1,0 +1,61 @@
+//! Calls that a driver does not answer: which, and whether to wait for them once more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use harness::journal::Journal;
+
+use super::Bed;
+
+/// A call that is younger may yet be answered.
+const LONG: Duration = Duration::from_secs(5);
+
+/// So long a call is waited for that earlier cases have waited for in vain.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// How often the calls under way are looked at: nothing tells when one grows old.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Bed {
+    /// The calls that were not answered while all the time passed that there is for them.
+    pub fn unanswered(&self) -> BTreeSet<String> {
+        self.unanswered.borrow().clone()
+    }
+
+    /// Notes the calls of which nothing has come, on a machine that had the time for them.
+    pub fn note_unanswered(&self, journal: &Journal) {
+        // The proxy may hold calls that the driver has answered long ago.
+        if self.proxy().held() == 0 {
+            self.unanswered.borrow_mut().extend(journal.calls_older_than(LONG));
+        }
+    }
+
+    /// Notes a call of the suite's own that was not answered.
+    pub(super) fn note_unanswered_call(&self, method: &str) {
+        self.unanswered.borrow_mut().insert(method.to_owned());
+    }
+
+    /// What enough cases have met is not waited for again: it is a key like that of a dead end.
+    pub(super) fn silent_ends(&self) -> impl Iterator<Item = String> {
+        self.unanswered().into_iter().map(|method| key(&method))
+    }
+
+    /// Returns when a call is under way that earlier cases have waited for in vain, or that this one has: the call.
+    pub(super) async fn silence(&self, journal: &Journal) -> String {
+        loop {
+            let is_known = |method: &String| {
+                self.unanswered.borrow().contains(method) || self.known_dead_ends.contains(&key(method))
+            };
+            let older =
+                if self.proxy().held() == 0 { journal.calls_older_than(SHORT) } else { BTreeSet::new() };
+            if let Some(method) = older.into_iter().find(is_known) {
+                return method;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+}
+
+fn key(method: &str) -> String {
+    format!("{method} without an answer")
+}
