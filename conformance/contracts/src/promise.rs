@@ -6,8 +6,8 @@
 //! fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
-//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 13x the
-//! resources of a running driver, 14x copies and sizes.
+//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 11x names
+//! and lists, 12x what a workload sees, 13x the resources of a running driver, 14x copies and sizes.
 
 use std::fmt;
 
@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 mod behaviour;
 mod copies;
 mod identity;
+mod mounts;
+mod names;
 mod process;
 mod publish;
 mod repeat;
@@ -75,6 +77,8 @@ const CHAPTERS: &[Chapter] = &[
     size::PROMISES,
     behaviour::PROMISES,
     repeat::PROMISES,
+    names::PROMISES,
+    mounts::PROMISES,
     process::PROMISES,
     copies::PROMISES,
 ];

@@ -42,16 +42,25 @@ impl Driver {
         }
         let source = self.source_of(request.volume_content_source.as_ref())?;
 
-        let _claim = self.in_flight.claim(&[&format!("volume named {}", request.name)])?;
+        let races = self.breaks(Sabotage::CreateRacesItself);
+        let claim = || self.in_flight.claim(&[&format!("volume named {}", request.name)]);
+        let _claim = (!races).then(claim).transpose()?;
+        let is_new = races && self.finds_no_volume(&request.name)?;
         // Claimed too: the source must not change or be deleted meanwhile.
         let source_claim = source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
         let _source_claim = source_claim.transpose()?;
         let volume = self.journal.transact(|books| {
-            let named = |volume: &&Volume| volume.name == request.name && !volume.ephemeral;
+            let named = |volume: &&Volume| self.has_name(volume, &request.name) && !volume.ephemeral;
             let same_name = books.volumes.values().find(named);
-            if let Some(volume) = same_name.filter(|_| !self.breaks(Sabotage::CreateForgetsIdempotence)) {
-                if !self.breaks(Sabotage::CreateIgnoresConflict) {
-                    is_compatible(volume, request, (&capabilities, source.as_ref()), bounds)?;
+            if let Some(volume) =
+                same_name.filter(|_| !is_new && !self.breaks(Sabotage::CreateForgetsIdempotence))
+            {
+                match is_compatible(volume, request, (&capabilities, source.as_ref()), bounds) {
+                    Err(differs) if !self.overlooks(differs) => return Err(taken(differs)),
+                    Ok(()) if volume.source.is_some() && self.breaks(Sabotage::CreateForgetsSource) => {
+                        return Err(taken("content source"));
+                    }
+                    _ => {}
                 }
                 return Ok((Vec::new(), volume.clone()));
             }
@@ -66,6 +75,33 @@ impl Driver {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
         }
         Ok(v1::CreateVolumeResponse { volume: Some(answered) })
+    }
+
+    fn has_name(&self, volume: &Volume, name: &str) -> bool {
+        const COMPARED: usize = 40;
+        if !self.breaks(Sabotage::CreateCutsNames) {
+            return volume.name == name;
+        }
+        volume.name.bytes().take(COMPARED).eq(name.bytes().take(COMPARED))
+    }
+
+    /// The bug: what is found now is acted on later.
+    fn finds_no_volume(&self, name: &str) -> Result<bool, Status> {
+        let is_new =
+            self.journal.read(|books| !books.volumes.values().any(|volume| self.has_name(volume, name)))?;
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        Ok(is_new)
+    }
+
+    /// The bugs: a difference between a request and the volume of its name that is not looked at.
+    fn overlooks(&self, difference: &str) -> bool {
+        let overlooked = match difference {
+            "capabilities" => Sabotage::CreateIgnoresUse,
+            "content source" => Sabotage::CreateIgnoresSource,
+            "limit" => Sabotage::CreateIgnoresTakenLimit,
+            _ => Sabotage::CreateIgnoresConflict,
+        };
+        self.breaks(overlooked) || self.breaks(Sabotage::CreateIgnoresConflict)
     }
 
     fn capabilities_of(&self, request: &v1::CreateVolumeRequest) -> Result<Vec<Capability>, Status> {
@@ -209,6 +245,7 @@ impl Driver {
     ) -> Result<u64, Status> {
         let size = origin.map_or(DEFAULT_CAPACITY, |origin| origin.size);
         let capacity = match required {
+            0 if self.breaks(Sabotage::CreateDefaultsOverLimit) => return Ok(2 * size),
             0 => limit.map_or(size, |limit| limit.min(size)),
             required => required,
         };
@@ -273,15 +310,17 @@ fn smallest_for(backing: Backing, capabilities: &[Capability], default_fs: &str)
     needs.max().unwrap_or(SMALLEST).max(SMALLEST)
 }
 
-/// ALREADY_EXISTS unless an existing volume of the name suits the request.
+/// The difference, unless an existing volume of the name suits the request.
 fn is_compatible(
     volume: &Volume,
     request: &v1::CreateVolumeRequest,
     (capabilities, source): (&[Capability], Option<&Source>),
     (required, limit): (u64, Option<u64>),
-) -> Result<(), Status> {
-    let differs = if volume.capacity < required || limit.is_some_and(|limit| volume.capacity > limit) {
+) -> Result<(), &'static str> {
+    let differs = if volume.capacity < required {
         "capacity"
+    } else if limit.is_some_and(|limit| volume.capacity > limit) {
+        "limit"
     } else if volume.parameters != request.parameters {
         "parameters"
     } else if volume.source.as_ref() != source {
@@ -291,7 +330,11 @@ fn is_compatible(
     } else {
         return Ok(());
     };
-    Err(Status::already_exists(format!("a volume of this name exists with another {differs}")))
+    Err(differs)
+}
+
+fn taken(differs: &str) -> Status {
+    Status::already_exists(format!("a volume of this name exists with another {differs}"))
 }
 
 fn backing_name(backing: Backing) -> String {

@@ -65,6 +65,9 @@ impl Driver {
         self.refuse_online(&volume, wanted)?;
         if wanted > volume.capacity {
             self.grow_contents(&volume, wanted)?;
+            if self.breaks(Sabotage::ExpandForgotten) {
+                self.update_volume(&volume.id, |grown| grown.capacity = volume.capacity)?;
+            }
         }
         Ok(v1::ControllerExpandVolumeResponse {
             capacity_bytes: signed(match self.breaks(Sabotage::ExpandReportsOldSize) {

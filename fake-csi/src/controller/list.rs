@@ -23,6 +23,7 @@ impl Driver {
             }
             page => page?,
         };
+        self.trust(&page);
         let (mut volumes, next) = self.journal.read(|books| {
             let listed = books.volumes.values().filter(|volume| volume.created && !volume.ephemeral);
             (listed.cloned().collect::<Vec<_>>(), books.next)
@@ -35,8 +36,15 @@ impl Driver {
             page.after = None;
         }
         let (volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
+        let told = |volume: &Volume| {
+            let mut described = self.describe(volume);
+            if self.breaks(Sabotage::ListTellsHalf) {
+                described.capacity_bytes /= 2;
+            }
+            described
+        };
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
-            volume: Some(self.describe(volume)),
+            volume: Some(told(volume)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids: self.published_nodes(volume),
                 volume_condition: self.condition(volume),
@@ -88,6 +96,13 @@ impl Driver {
             maximum_volume_size: Some(signed(self.options.capacity)),
             minimum_volume_size: Some(signed(super::create::SMALLEST)),
         })
+    }
+
+    /// The bug: a token leads to an entry, whatever number it is.
+    fn trust(&self, page: &Page) {
+        if self.breaks(Sabotage::ListTrustsTokens) && page.after.is_some_and(|after| after > 1000) {
+            std::process::abort();
+        }
     }
 
     fn published_nodes(&self, volume: &Volume) -> Vec<String> {

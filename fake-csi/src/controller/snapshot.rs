@@ -105,6 +105,9 @@ impl Driver {
     ) -> Result<v1::ListSnapshotsResponse, Status> {
         validate::map("secrets", &request.secrets)?;
         let most = if self.breaks(Sabotage::ListSnapshotsIgnoresLimit) { 0 } else { request.max_entries };
+        if most < 0 && self.breaks(Sabotage::ListTrustsCounts) {
+            std::process::abort();
+        }
         let page = Page::of(most, &request.starting_token)?;
         let is_wanted = |snapshot: &&Snapshot| {
             if self.breaks(Sabotage::ListSnapshotsIgnoresFilter) {
@@ -119,7 +122,14 @@ impl Driver {
         })?;
         snapshots.sort_by_key(|snapshot| snapshot.number);
         let (snapshots, next_token) = page.cut(snapshots, next, |snapshot| snapshot.number)?;
-        let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(describe(snapshot)) });
+        let told = |snapshot: &Snapshot| {
+            let mut described = describe(snapshot);
+            if self.breaks(Sabotage::ListSnapshotsForgetsSource) {
+                described.source_volume_id.clone_from(&described.snapshot_id);
+            }
+            described
+        };
+        let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(told(snapshot)) });
         Ok(v1::ListSnapshotsResponse { entries: entries.collect(), next_token })
     }
 

@@ -127,7 +127,14 @@ impl NodeService {
                 if target.readonly && !self.driver.breaks(Sabotage::PublishIgnoresReadOnly) {
                     per_mount |= MsFlags::MS_RDONLY;
                 }
+                if self.driver.breaks(Sabotage::PublishAddsNoexec) {
+                    per_mount |= MsFlags::MS_NOEXEC;
+                }
                 let source = self.directory_to_show(volume, staging)?;
+                if self.driver.breaks(Sabotage::PublishOpensRoot) {
+                    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+                    drop(fs::set_permissions(&source, open));
+                }
                 let gives = !self.driver.breaks(Sabotage::PublishIgnoresGroup);
                 if !group.is_empty() && !target.readonly && gives {
                     give_to_group(&source, group)?;
@@ -137,6 +144,10 @@ impl NodeService {
                     per_mount = per_mount & MsFlags::MS_RDONLY | MsFlags::MS_RELATIME;
                 }
                 mount::bind(&source, path, per_mount)?;
+                if target.readonly && self.driver.breaks(Sabotage::ReadOnlyEverywhere) {
+                    let mut others = volume.targets_on(&self.name).filter(|(other, _)| *other != path);
+                    others.try_for_each(|(other, _)| mount::remount(other, MsFlags::MS_RDONLY))?;
+                }
             }
         }
         Ok(())

@@ -16,6 +16,8 @@ use crate::world::{World, in_namespace};
 mod behaviour;
 mod copies;
 mod identity;
+mod mounts;
+mod names;
 mod publish;
 mod repeat;
 mod size;
@@ -82,4 +84,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour copies identity publish repeat size snapshots stage unpublish volumes }
+chapters! { behaviour copies identity mounts names publish repeat size snapshots stage unpublish volumes }

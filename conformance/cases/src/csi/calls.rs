@@ -38,8 +38,7 @@ async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
 async fn size_limit_is_respected(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
-    let mut request = cx.last_request("CreateVolume")?;
-    request["name"] = json!(format!("{}-limited", request["name"].as_str().unwrap_or_default()));
+    let mut request = cx.create_request("limited")?;
     request["capacityRange"] = json!({ "requiredBytes": limit, "limitBytes": limit });
     let made = cx.call("CreateVolume", request).await?;
     if !made.is_ok() {

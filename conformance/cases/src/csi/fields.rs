@@ -11,7 +11,7 @@ use crate::prelude::*;
 async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let before = cx.told_of(&data).await?;
-    let create = another(cx, "fields")?;
+    let create = cx.create_request("fields")?;
     let volume = json!({ "volumeId": cx.handle(&data) });
     cx.requires("CreateVolume", &create, &["name", "volumeCapabilities"]).await?;
     cx.requires("DeleteVolume", &volume, &["volumeId"]).await?;
@@ -82,7 +82,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let complete = &["volumeCapability/mount", "volumeCapability/accessMode"];
     let listed = &["volumeCapabilities/0/mount", "volumeCapabilities/0/accessMode"];
-    let create = another(cx, "capabilities")?;
+    let create = cx.create_request("capabilities")?;
     cx.refuses_without("DRV-027", "CreateVolume", &create, listed).await?;
     let validate =
         json!({ "volumeId": cx.handle(&data), "volumeCapabilities": create["volumeCapabilities"] });
@@ -103,7 +103,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem])]
 async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    let full = another(cx, "plain")?;
+    let full = cx.create_request("plain")?;
     // What a storage class says a driver may well need, and what it is asked for in a cluster is asked for here.
     let mut plain = json!({});
     for field in ["name", "volumeCapabilities", "parameters", "accessibilityRequirements"] {
@@ -132,7 +132,7 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
 async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let (unknown, codes) = cx.unknown_volume();
-    let uses = another(cx, "unknown")?["volumeCapabilities"].clone();
+    let uses = cx.create_request("unknown")?["volumeCapabilities"].clone();
     let asked = json!({ "volumeId": unknown, "volumeCapabilities": uses });
     let answer = cx.call("ValidateVolumeCapabilities", asked).await?;
     answer.is_implemented()?;
@@ -157,7 +157,7 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let long = "l".repeat(128);
     let odd: Vec<&str> = ODD.into_iter().chain([long.as_str()]).collect();
-    let create = another(cx, "odd")?;
+    let create = cx.create_request("odd")?;
     for text in &odd {
         spoil(cx, "CreateVolume", &create, &["/name", "/volumeCapabilities/0/mount/fsType"], json!(text))
             .await?;
@@ -201,11 +201,4 @@ async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: V
         cx.unmake(&answer).await?;
     }
     Ok(())
-}
-
-/// CreateVolume as it was last asked for, under another name.
-fn another(cx: &Cx, name: &str) -> Result<Value> {
-    let mut request = cx.last_request("CreateVolume")?;
-    request["name"] = json!(format!("{}-{name}", request["name"].as_str().unwrap_or_default()));
-    Ok(request)
 }

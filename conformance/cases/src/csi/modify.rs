@@ -41,8 +41,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
 #[case(needs = [Modifies, Creates, Filesystem])]
 async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    let mut request = cx.last_request("CreateVolume")?;
-    request["name"] = json!(format!("{}-class", request["name"].as_str().unwrap_or_default()));
+    let mut request = cx.create_request("class")?;
     request["mutableParameters"] = json!({ "volproof-no-such-parameter": "yes" });
     let made = cx.call("CreateVolume", request).await?;
     cx.unmake(&made).await?;

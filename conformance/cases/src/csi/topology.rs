@@ -11,9 +11,8 @@ use crate::prelude::*;
 async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let here = cx.node_topology();
-    let made = cx.call("CreateVolume", request_at(cx, &here)?).await?;
-    made.asked("for the place of the node").succeeds()?;
-    let made = cx.call("CreateVolume", request_at(cx, &here)?).await?;
+    let made = cx.call("CreateVolume", request_at(cx, &here)?).await?.asked("for the place of the node");
+    made.succeeds()?;
     let places = made.list("/volume/accessibleTopology");
     let told = "The plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS, and CreateVolume answered no topology.";
     cx.keeps("DRV-006", "CreateVolume", !places.is_empty(), told)?;
@@ -42,8 +41,7 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
 
 /// CreateVolume as it was last asked for, under another name, for one place only.
 fn request_at(cx: &Cx, place: &Value) -> Result<Value> {
-    let mut request = cx.last_request("CreateVolume")?;
-    request["name"] = json!(format!("{}-placed", request["name"].as_str().unwrap_or_default()));
+    let mut request = cx.create_request("placed")?;
     request["accessibilityRequirements"] = json!({ "requisite": [place], "preferred": [place] });
     Ok(request)
 }

@@ -39,11 +39,18 @@ impl Cx {
         Ok(self.call("GetCapacity", request))
     }
 
+    /// CreateVolume as it was last asked for, under another name.
+    #[track_caller]
+    pub fn create_request(&self, name: &str) -> Result<Value> {
+        let mut request = self.last_request("CreateVolume")?;
+        request["name"] = json!(format!("{}-{name}", request["name"].as_str().unwrap_or_default()));
+        Ok(request)
+    }
+
     /// Asks for a volume such as the last that was created, of another name and size, and no smaller.
     #[track_caller]
     pub fn create_such(&self, bytes: u64) -> Result<impl Future<Output = Result<Answer>> + use<>> {
-        let mut request = self.last_request("CreateVolume")?;
-        request["name"] = json!(format!("{}-more", request["name"].as_str().unwrap_or_default()));
+        let mut request = self.create_request("more")?;
         request["capacityRange"] = json!({ "requiredBytes": bytes.to_string() });
         Ok(self.call("CreateVolume", request))
     }

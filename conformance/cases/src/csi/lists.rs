@@ -1,0 +1,110 @@
+//! Lists: what they tell of each volume and snapshot, and requests that no caller makes as long as all goes well.
+
+use serde_json::Value;
+
+use crate::prelude::*;
+
+/// Tokens of other drivers, of this one with another sign or size, and such as stand for no number at all.
+const ODD_TOKENS: [&str; 9] =
+    ["0", "-1", "1", "1000000", "2147483648", "4294967295", "18446744073709551615", "1.5", "größe"];
+
+/// No token and no number of entries takes the driver down, whatever it makes of them.
+///
+/// CSI, 'Error Scheme': all calls MUST return a status.
+#[case(needs = [Creates, Filesystem, Lists], judges = ["DRV-097"])]
+async fn odd_page_of_volumes_takes_no_driver_down(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    asks_for_odd_pages(cx, "ListVolumes").await
+}
+
+/// The same for snapshots.
+///
+/// CSI, 'Error Scheme': all calls MUST return a status.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-097"])]
+async fn odd_page_of_snapshots_takes_no_driver_down(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    cx.snapshot("one", &data).await?;
+    asks_for_odd_pages(cx, "ListSnapshots").await
+}
+
+async fn asks_for_odd_pages(cx: &Cx, method: &str) -> Result {
+    for token in ODD_TOKENS {
+        drop(cx.call(method, json!({ "startingToken": token, "maxEntries": 1 })).await?);
+    }
+    for entries in [-1, i32::MIN, i32::MAX] {
+        drop(cx.call(method, json!({ "maxEntries": entries })).await?);
+    }
+    // It still answers what it answered before.
+    cx.call(method, json!({})).await?.succeeds()?;
+    cx.keeps("DRV-097", method, true, "")
+}
+
+/// The controller tells of a volume what CreateVolume answered, and after an expansion what that answered.
+///
+/// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
+#[case(needs = [Creates, Filesystem], judges = ["DRV-111"])]
+async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let created = cx.last_answer("CreateVolume")?["volume"].clone();
+    is_told(cx, &data, &created).await?;
+    if cx.controller_can("EXPAND_VOLUME") {
+        let grown = cx.node_calls(&data).await?;
+        grown.detach().await?;
+        let answer = grown.grow(2 * cx.size(&data)).await?;
+        if answer.is_ok() {
+            let mut larger = created.clone();
+            larger["capacityBytes"] = answer.part("/capacityBytes");
+            is_told(cx, &data, &larger).await?;
+        }
+    }
+    let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
+    again.is("DRV-010", &["OK"])?;
+    let again = again.part("/volume");
+    let told = "CreateVolume of a volume that is there answered another volume_context.";
+    cx.keeps("DRV-111", "CreateVolume", again["volumeContext"] == created["volumeContext"], told)?;
+    differs(cx, "CreateVolume", &created, &again)
+}
+
+async fn is_told(cx: &Cx, volume: &Volume, created: &Value) -> Result {
+    let told = cx.told_of(volume).await?;
+    if told.is_empty() {
+        cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
+    }
+    told.iter().try_for_each(|told| differs(cx, "ListVolumes", created, told))
+}
+
+/// What a list leaves out it does not tell otherwise.
+fn differs(cx: &Cx, method: &str, created: &Value, told: &Value) -> Result {
+    let size = |volume: &Value| volume["capacityBytes"].as_str().and_then(|size| size.parse::<i64>().ok());
+    if let (Some(answered), Some(told)) = (size(created), size(told)) {
+        let smaller = "The controller tells a smaller capacity of a volume than was answered for it.";
+        cx.keeps("DRV-111", method, told == 0 || told >= answered, smaller)?;
+    }
+    let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
+    let (answered, said) = (context(created), context(told));
+    let other = "The controller tells another volume_context of a volume than was answered for it.";
+    cx.keeps("DRV-111", method, said.is_empty() || said == answered, other)
+}
+
+/// A list of snapshots tells of each what CreateSnapshot answered.
+///
+/// CSI, Snapshot: source_volume_id and creation_time are REQUIRED, of each snapshot wherever it stands.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
+async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let taken = cx.snapshot("one", &data).await?;
+    for filter in
+        [json!({}), json!({ "snapshotId": taken.id }), json!({ "sourceVolumeId": cx.handle(&data) })]
+    {
+        let list = cx.call("ListSnapshots", filter).await?;
+        list.succeeds()?;
+        let mut entries = list.list("/entries").iter().map(|entry| &entry["snapshot"]);
+        let Some(listed) = entries.find(|listed| listed["snapshotId"] == json!(taken.id)) else { continue };
+        for field in ["sourceVolumeId", "creationTime", "readyToUse", "sizeBytes"] {
+            let told =
+                format!("ListSnapshots tells another `{field}` of a snapshot than CreateSnapshot answered.");
+            cx.keeps("DRV-144", "ListSnapshots", listed[field] == taken.said[field], &told)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! What a workload sees of a mount: its options, the owner and the mode of its root, and targets beside each other.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use crate::prelude::*;
+
+/// Options that change what a workload can do with its volume.
+const RESTRICTIONS: [&str; 7] = ["ro", "noexec", "nosuid", "nodev", "sync", "dirsync", "mand"];
+
+/// A volume that was asked for without mount flags is mounted without those that restrict its use.
+///
+/// CSI, VolumeCapability.MountVolume.mount_flags: the mount options of the volume.
+#[case(needs = [Filesystem, Root])]
+async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.ask_with(|asked| asked["mount"]["mountFlags"] = json!([]));
+    node.set_up("web").await?;
+    let mounts = node.mounts_at(&node.target("web"))?;
+    let options = mounts.last().cloned().unwrap_or_default();
+    let added: Vec<&str> = options.split(',').filter(|option| RESTRICTIONS.contains(option)).collect();
+    let told = format!("Published without mount flags, the target is mounted with `{}`.", added.join(","));
+    cx.keeps("DRV-120", "NodePublishVolume", added.is_empty(), &told)?;
+    node.tear_down("web").await
+}
+
+/// The owner and the mode that a workload gave to the root of its volume, and to a file in it, stay over publishing
+/// and staging.
+///
+/// Kubernetes: with the policy OnRootMismatch, owner and mode of the root decide whether all files are changed.
+#[case(needs = [Filesystem, Root, Owners, Persistent])]
+async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "owned").await?;
+    let given = || -> std::io::Result<()> {
+        chown(&target, Some(1234), Some(2345))?;
+        chown(target.join("owned"), Some(2345), Some(1234))?;
+        std::fs::set_permissions(target.join("owned"), PermissionsExt::from_mode(0o640))?;
+        std::fs::set_permissions(&target, PermissionsExt::from_mode(0o2770))
+    };
+    given()?;
+    let before = (owned(&target)?, owned(&target.join("owned"))?);
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    let told = "Unpublished, unstaged, staged and published again, the volume has another owner or mode.";
+    let after = (owned(&target)?, owned(&target.join("owned"))?);
+    cx.keeps("DRV-121", "NodePublishVolume", after == before, told)?;
+    node.publish("web").await?.succeeds()?;
+    let after = (owned(&target)?, owned(&target.join("owned"))?);
+    let told = "Published again, the volume has another owner or mode.";
+    cx.keeps("DRV-121", "NodePublishVolume", after == before, told)?;
+    node.tear_down("web").await
+}
+
+/// Owner, group and mode of a file.
+fn owned(path: &Path) -> Result<(u32, u32, u32)> {
+    let found = path.metadata()?;
+    Ok((found.uid(), found.gid(), found.mode() & 0o7777))
+}
+
+/// Of two targets of a volume, the one that is read-only cannot be written and the other can, whichever was first.
+///
+/// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode" to that target.
+#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-050"])]
+async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    for first_is_read_only in [false, true] {
+        let read_only = |request: &mut serde_json::Value| request["readonly"] = json!(true);
+        if !first_is_read_only {
+            node.publish("writer").await?.succeeds()?;
+        }
+        node.publish_as("reader", read_only).await?.succeeds()?;
+        if first_is_read_only {
+            node.publish("writer").await?.succeeds()?;
+        }
+        let told = "A target is read-only after another target of the volume was published read-only.";
+        cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), told)?;
+        let told = "A read-only target beside a writable one can be written.";
+        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), told)?;
+        node.unpublish("reader").await?.succeeds()?;
+        let told = "A target is read-only after another, read-only one was unpublished.";
+        cx.keeps("DRV-092", "NodeUnpublishVolume", can_write(&node.target("writer")), told)?;
+        node.unpublish("writer").await?.succeeds()?;
+    }
+    node.unstage().await?.succeeds()
+}
+
+fn can_write(target: &Path) -> bool {
+    std::fs::write(target.join("written"), "by a workload").is_ok()
+}

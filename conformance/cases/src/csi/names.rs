@@ -1,0 +1,147 @@
+//! Names of volumes: which request means a volume that there is already, and which means another.
+
+use serde_json::Value;
+
+use crate::prelude::*;
+
+const CREATE: &str = "CreateVolume";
+
+/// Names that differ only in their case, or only far from their start, are those of different volumes.
+///
+/// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem])]
+async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.create_request("n")?;
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    let long = format!("{name:n<110}");
+    let names =
+        [name.clone(), name.to_uppercase(), format!("{name}-"), long.clone(), format!("{long}1"), long + "2"];
+    let mut made: Vec<Answer> = Vec::new();
+    for name in names {
+        request["name"] = json!(name);
+        // A driver need not take each name.
+        let answer = cx.call(CREATE, request.clone()).await?;
+        made.extend(Some(answer).filter(Answer::is_ok));
+    }
+    let ids: Vec<&str> = made.iter().map(|answer| answer.text("/volume/volumeId")).collect();
+    let is_unique = ids.iter().enumerate().all(|(at, id)| !ids[..at].contains(id));
+    for answer in &made {
+        cx.unmake(answer).await?;
+    }
+    let told = "CreateVolume answered one id for two names.";
+    cx.keeps("DRV-110", CREATE, is_unique, told)
+}
+
+/// The name of a volume with a file system is taken also where a device is asked for.
+///
+/// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
+#[case(needs = [Creates, Filesystem, Block])]
+async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.last_request(CREATE)?;
+    let mode = request["volumeCapabilities"][0]["accessMode"].clone();
+    request["volumeCapabilities"] = json!([{ "block": {}, "accessMode": mode }]);
+    let answer = cx.call(CREATE, request).await?;
+    answer.asked("of a device, by a name that a file system has,").is("DRV-011", &["AlreadyExists"])
+}
+
+/// The name of a volume is taken where a smaller one is asked for.
+///
+/// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the capacity range.
+#[case(needs = [Creates, Filesystem])]
+async fn taken_name_within_a_smaller_limit_is_refused(cx: &mut Cx) -> Result {
+    cx.volume("data").size(2 * cx.ordinary_size()).create().await?;
+    if size_of(&cx.last_answer(CREATE)?["volume"]) <= cx.ordinary_size() {
+        cx.not_tried("DRV-011", "the driver does not say how large its volumes are");
+        return Ok(());
+    }
+    let size = cx.ordinary_size().to_string();
+    let mut request = cx.last_request(CREATE)?;
+    request["capacityRange"] = json!({ "requiredBytes": size, "limitBytes": size });
+    let answer = cx.call(CREATE, request).await?;
+    let answer = answer.asked("of a taken name, with a limit that its volume exceeds,");
+    answer.is("DRV-011", &["AlreadyExists", "OutOfRange"])
+}
+
+/// A volume of which only the limit is asked for is no larger.
+///
+/// CSI, CapacityRange: `limit_bytes` alone may be given; "Volume MUST not be bigger than this."
+#[case(needs = [Creates, Filesystem], judges = ["DRV-012"])]
+async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let limit = cx.ordinary_size();
+    let mut request = cx.create_request("limited")?;
+    request["capacityRange"] = json!({ "limitBytes": limit.to_string() });
+    let made = cx.call(CREATE, request).await?.asked("with `limit_bytes` alone");
+    cx.unmake(&made).await?;
+    let told = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
+    cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, told)?;
+    made.is("DRV-012", &["OK", "OutOfRange"])
+}
+
+/// A clone that is asked for again is the same; by its name no clone of another volume is made.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent.
+#[case(needs = [Clones, Creates, Filesystem, TwoVolumes], judges = ["DRV-010", "DRV-011"])]
+async fn repeated_clone_is_the_same(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    cx.volume("copy").copy_of(&one).create().await?;
+    let other = json!({ "volume": { "volumeId": cx.handle(&two) } });
+    is_made_once(cx, other).await
+}
+
+/// A volume from a snapshot that is asked for again is the same; by its name none is made from another snapshot.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent.
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-010", "DRV-011"])]
+async fn repeated_restore_is_the_same(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
+    cx.volume("copy").restored_from(&one).create().await?;
+    is_made_once(cx, json!({ "snapshot": { "snapshotId": two.id } })).await
+}
+
+/// Asks for the last volume, which is a copy, again, and then for a copy of another source by its name.
+async fn is_made_once(cx: &Cx, other: Value) -> Result {
+    let mut request = cx.last_request(CREATE)?;
+    let first = cx.last_answer(CREATE)?;
+    let again = cx.call(CREATE, request.clone()).await?.asked("of a copy that is there");
+    again.is("DRV-010", &["OK"])?;
+    let told = "CreateVolume of a copy that is there answered another volume.";
+    let is_same = again.part("/volume/volumeId") == first["volume"]["volumeId"];
+    cx.keeps("DRV-010", CREATE, is_same, told)?;
+    request["volumeContentSource"] = other;
+    let answer = cx.call(CREATE, request).await?;
+    answer.asked("of a copy of another source, by a name that is taken,").is("DRV-011", &["AlreadyExists"])
+}
+
+/// A name that is asked for several times at once is that of one volume.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller repeats a call whose answer is late.
+#[case(needs = [Creates, Filesystem])]
+async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
+    const TIMES: usize = 4;
+    cx.volume("data").create().await?;
+    let request = cx.create_request("at-once")?;
+    let calls = (0..TIMES).map(|_| -> Call { Box::pin(cx.call(CREATE, request.clone())) });
+    let mut answers = cx.at_once(calls.collect()).await?;
+    // All that answered something else than OK may be called again, and then have the same volume.
+    answers.push(cx.until_free(|| Box::pin(cx.call(CREATE, request.clone()))).await?);
+    let mut ids: Vec<&str> = answers.iter().filter(|answer| answer.is_ok()).map(id_of).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for answer in &answers {
+        cx.unmake(answer).await?;
+    }
+    let told = "CreateVolume that was called several times at once made several volumes of one name.";
+    cx.keeps("DRV-010", CREATE, ids.len() == 1, told)
+}
+
+fn id_of(answer: &Answer) -> &str {
+    answer.text("/volume/volumeId")
+}
+
+fn size_of(volume: &Value) -> u64 {
+    volume["capacityBytes"].as_str().and_then(|size| size.parse().ok()).unwrap_or(0)
+}

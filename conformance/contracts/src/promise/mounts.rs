@@ -1,0 +1,18 @@
+//! What a workload sees of a mounted volume.
+
+use super::{Promise, advice};
+
+pub(super) const PROMISES: &[Promise] = &[
+    advice(
+        "DRV-120",
+        "no mount flag that restricts the use of a volume is in force unless it was asked for",
+        "CSI says which flags are asked for, and not that no others may be added; programs, set-user-ID files and devices then do not work on the volume",
+        &[],
+    ),
+    advice(
+        "DRV-121",
+        "the owner and the mode of a volume's root and files stay as the workload has left them",
+        "CSI says nothing of owners; a node decides by those of the root whether it changes each file",
+        &["metal-stack/csi-driver-lvm#79"],
+    ),
+];
