@@ -69,6 +69,8 @@ pub struct NodeOptions {
     pub prompt_status: bool,
     /// Whether pods that have their volumes are synced again every 60 to 90 seconds.
     pub resync: bool,
+    /// Whether the volumes of pods are measured each minute.
+    pub measure: bool,
     /// Whether tokens are kept for most of their life, and not asked for at each sync.
     pub keep_tokens: bool,
     /// Whether a failed wait for a pod's volumes emits an event about the pod, as the kubelet's pod workers do.
@@ -88,6 +90,7 @@ impl NodeOptions {
             sweep: true,
             prompt_status: true,
             resync: true,
+            measure: true,
             keep_tokens: true,
             pod_events: true,
         }

@@ -12,7 +12,7 @@ use api::follow::News;
 use api::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Kind, Pod, VolumeMode};
 use plugin_api::error::Withdrawn;
-use plugin_api::{Mounted, OperationId, ReportQueue, Told, Transition};
+use plugin_api::{Mounted, OperationId, ReportQueue, Told, Transition, VolumeStats};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -63,6 +63,8 @@ pub enum Command {
     WaitIdle(Duration, oneshot::Sender<Result<(), WaitError>>),
     /// The mounted volumes of a pod.
     MountedVolumes(PodUid, oneshot::Sender<BTreeMap<OuterName, MountedVolume>>),
+    /// The statistics of a pod's mounted volumes.
+    Measure(PodUid, oneshot::Sender<BTreeMap<OuterName, Measured>>),
     /// The volumes for the node's `volumesInUse`; `None` until recovery has compared it with the node's object.
     VolumesInUse(oneshot::Sender<Option<Vec<VolumeName>>>),
     /// Reports the `volumesInUse` of the node's object.
@@ -128,6 +130,9 @@ pub enum Registration {
     /// A driver has no socket any more.
     Removed { driver: DriverName },
 }
+
+/// The statistics of a volume, or why its plugin has none.
+pub type Measured = Result<VolumeStats, Arc<str>>;
 
 /// A mounted volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,6 +13,7 @@ mod notices;
 mod recover;
 mod reports;
 mod state;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

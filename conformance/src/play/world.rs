@@ -341,7 +341,7 @@ fn as_recorded(mut options: NodeOptions, scenario: &Scenario) -> NodeOptions {
     };
     options.prompt_status = false;
     (options.sweep, options.pod_events) = (false, false);
-    (options.resync, options.keep_tokens) = (false, false);
+    (options.resync, options.keep_tokens, options.measure) = (false, false, false);
     options
 }
 

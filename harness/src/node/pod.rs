@@ -3,6 +3,8 @@
 //! A pod is synced until its volumes are mounted, and again on request. When its containers are gone its
 //! volumes are unmounted, then its object is deleted, and then its directory is removed.
 
+mod stats;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,6 +151,9 @@ impl Pods {
                 self.around.manager.add_pod(pod);
                 self.around.manager.set_pod_state(&uid, state);
                 worker.introduced.store(true, Ordering::Relaxed);
+                if self.around.settings.measure {
+                    tokio::spawn(self.clone().keep_measured(uid.clone(), Arc::clone(&worker)));
+                }
                 tokio::spawn(self.clone().work(uid, worker));
             }
         }

@@ -25,6 +25,7 @@ pub(super) struct Settings {
     pub(super) sweep: bool,
     pub(super) prompt_status: bool,
     pub(super) resync: bool,
+    pub(super) measure: bool,
     pub(super) keep_tokens: bool,
     pub(super) pod_events: bool,
 }
@@ -41,6 +42,7 @@ impl Settings {
             sweep: options.sweep,
             prompt_status: options.prompt_status,
             resync: options.resync,
+            measure: options.measure,
             keep_tokens: options.keep_tokens,
             pod_events: options.pod_events,
         }

@@ -1,4 +1,4 @@
-//! The traits of a plugin: what every kind of volume can do, and four optional abilities.
+//! The traits of a plugin: what every kind of volume can do, and five optional abilities.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::reconstruct::{Found, Rebuilt, Scene, Staged, UnidentifiedStage};
 use crate::request::{Expand, MapDevice, MountDevice, Mounted, SetUp, TearDown};
 use crate::spec::Spec;
+use crate::stats::VolumeStats;
 
 /// A kind of volume.
 #[async_trait]
@@ -103,6 +104,18 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
     fn expander(&self) -> Option<&dyn Expander> {
         None
     }
+
+    /// The ability to measure volumes.
+    fn meter(&self) -> Option<&dyn Meter> {
+        None
+    }
+}
+
+/// Measures the volumes of pods.
+#[async_trait]
+pub trait Meter: fmt::Debug + Send + Sync {
+    /// The usage and the condition of a volume as a pod has it.
+    async fn stats(&self, cx: &OperationContext, spec: &Spec, pod: &PodUid) -> Result<VolumeStats, Failure>;
 }
 
 /// Attaches volumes to nodes: one method for the node, the others for the attach/detach controller.

@@ -51,6 +51,7 @@ impl Manager {
             }
             Command::WaitIdle(limit, answer) => self.begin_wait(Goal::Idle, limit, answer),
             Command::MountedVolumes(pod, answer) => drop(answer.send(self.mounted_volumes(&pod))),
+            Command::Measure(pod, answer) => self.measure(pod, answer),
             Command::VolumesInUse(answer) => drop(answer.send(self.in_use.list(self.recovery.progress()))),
             Command::MarkReportedInUse(volumes) => {
                 self.in_use.observe(in_use::Event::Reported(volumes));

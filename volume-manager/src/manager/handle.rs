@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::dump::Dump;
-use crate::event::{Command, Event, MountedVolume, Notice, Registration};
+use crate::event::{Command, Event, Measured, MountedVolume, Notice, Registration};
 use crate::populator::PodState;
 use crate::waits::WaitError;
 
@@ -111,6 +111,11 @@ impl VolumeManager {
     /// The mounted volumes of the pod, by their names in the pod.
     pub async fn mounted_volumes(&self, pod: &PodUid) -> BTreeMap<OuterName, MountedVolume> {
         self.ask(|answer| Command::MountedVolumes(pod.clone(), answer)).await.unwrap_or_default()
+    }
+
+    /// The usage and the condition of the pod's mounted volumes, as far as their plugins can measure them.
+    pub async fn stats(&self, pod: &PodUid) -> BTreeMap<OuterName, Measured> {
+        self.ask(|answer| Command::Measure(pod.clone(), answer)).await.unwrap_or_default()
     }
 
     /// The volumes for the node's `volumesInUse`, sorted. `None` until the reconstructed volumes have been

@@ -25,7 +25,7 @@ pub mod registration;
 pub mod secret;
 pub mod socket;
 pub mod stage;
-pub mod stats;
+mod stats;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -44,8 +44,8 @@ use async_trait::async_trait;
 use plugin_api::error::Failure;
 use plugin_api::paths::Paths;
 use plugin_api::{
-    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Mounted, OperationContext, Rebuilt, Scene,
-    SetUp, Spec, SpecSource, Staged, TearDown, UnidentifiedStage, VolumePlugin,
+    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Meter, Mounted, OperationContext, Rebuilt,
+    Scene, SetUp, Spec, SpecSource, Staged, TearDown, UnidentifiedStage, VolumePlugin,
 };
 
 use self::client::{Capability, Lines, Memories, Session};
@@ -231,6 +231,10 @@ impl VolumePlugin for CsiPlugin {
     }
 
     fn block_mapper(&self) -> Option<&dyn BlockMapper> {
+        Some(self)
+    }
+
+    fn meter(&self) -> Option<&dyn Meter> {
         Some(self)
     }
 

@@ -1,5 +1,7 @@
 //! Statistics and the condition of volumes, held against what the kernel says.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::prelude::*;
@@ -51,6 +53,25 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
         cx.keeps("DRV-084", STATS, total.abs_diff(kernel.inodes) <= kernel.inodes / 16, told)?;
     }
     node.tear_down("web").await
+}
+
+/// A node asks for the statistics of each volume of a pod once a minute, and a volume that a pod has is measured.
+///
+/// Kubernetes, volume metrics: the kubelet calls NodeGetVolumeStats for each volume of a pod each minute.
+/// CSI, NodeGetVolumeStats: with the path at which the volume was published.
+#[case(needs = [Stats, Filesystem, Root, Persistent])]
+async fn statistics_are_asked_for_each_minute(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.time_passes(Duration::from_secs(61)).await?;
+    cx.is_answered(STATS).await?;
+    let asked = cx.last_request(STATS)?;
+    let published = cx.last_request("NodePublishVolume")?;
+    let told =
+        "The node asked for the statistics of another path than the one at which the volume is published.";
+    cx.finds(asked["volumePath"] == published["targetPath"], told)?;
+    web.stop().await
 }
 
 /// The size in the statistics of a device is that of the device.

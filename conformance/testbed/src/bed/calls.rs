@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::Event;
+use harness::journal::Edge;
 use harness::manifest::{Secrets, UnknownIds};
 use serde_json::{Value, json};
 use tonic::Status;
@@ -114,6 +115,22 @@ impl Bed {
             _ => None,
         });
         last.ok_or_else(|| StepError::Broken(vec![format!("No {method} was answered OK.")]))
+    }
+
+    /// Waits until a call of a method has been answered, and finds that the answer is OK.
+    pub(crate) async fn is_answered(&self, method: &str) -> Result {
+        let broken = |what: String| StepError::Broken(vec![what]);
+        if !self.journal.wait_rpc(method, Edge::End, 1, self.patience_of_a_call()).await {
+            return Err(broken(format!("No {method} was called.")));
+        }
+        let last = self.journal.trace().into_iter().rev().find_map(|line| match line.event {
+            Event::RpcEnd(end) if end.method == method => Some(end),
+            _ => None,
+        });
+        match last.filter(|end| end.code != "OK") {
+            None => Ok(()),
+            Some(end) => Err(broken(format!("{method} answered {}: {}", end.code, end.message))),
+        }
     }
 
     pub(crate) fn attaches(&self) -> bool {

@@ -54,6 +54,13 @@ impl Cx {
         doing.done(self.shared().bed.last_answer(method))
     }
 
+    /// Waits until the node or the cluster has called a method, and finds that the driver's answer is OK.
+    #[track_caller]
+    pub fn is_answered(&self, method: &str) -> impl Future<Output = Result> {
+        let doing = self.shared().begin(&format!("waiting for {method}"), Location::caller());
+        async move { doing.done(self.shared().bed.is_answered(method).await) }
+    }
+
     /// Whether the driver attaches volumes, so that its controller can know which node uses one.
     pub fn driver_attaches(&self) -> bool {
         self.shared().bed.attaches()

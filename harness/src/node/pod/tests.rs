@@ -38,6 +38,7 @@ fn surroundings(api: &ApiServer) -> Surroundings {
         prompt_status: false,
         pod_events: false,
         resync: false,
+        measure: false,
         keep_tokens: false,
     };
     let clock = AdvancingClock::default();

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use api::VolumeMode;
 use api::names::{DriverName, PodUid, VolumeHandle};
+use async_trait::async_trait;
 use csi_proto::v1::NodeGetVolumeStatsRequest;
 use csi_proto::v1::volume_usage::Unit;
 use plugin_api::error::Failure;
-use plugin_api::{OperationContext, Spec};
+use plugin_api::{Meter, OperationContext, Spec, Usage, VolumeStats};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
@@ -17,33 +18,9 @@ use super::{CsiPlugin, has};
 const NO_CLIENT: &str = "kubernetes.io/csi: metrics: failed to get CSI client";
 const PROBE: &str = "kubernetes.io/csi: failed to check for GET_VOLUME_STATS capability";
 
-/// A driver's report about a published volume.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VolumeStats {
-    /// In bytes.
-    pub bytes: Option<Usage>,
-    /// In inodes.
-    pub inodes: Option<Usage>,
-    /// The driver's message, if it reports an abnormal condition.
-    pub abnormal: Option<String>,
-}
-
-/// The amounts of bytes or inodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub total: i64,
-    pub available: i64,
-    pub used: i64,
-}
-
-impl CsiPlugin {
-    /// Asks the driver for the usage and condition of one volume of a pod.
-    pub async fn stats(
-        &self,
-        cx: &OperationContext,
-        spec: &Spec,
-        pod: &PodUid,
-    ) -> Result<VolumeStats, Failure> {
+#[async_trait]
+impl Meter for CsiPlugin {
+    async fn stats(&self, cx: &OperationContext, spec: &Spec, pod: &PodUid) -> Result<VolumeStats, Failure> {
         let volume = CsiVolume::of_uid(spec, pod)?;
         let path = match spec.mode() {
             VolumeMode::Filesystem => cx.paths.csi_target(pod, &volume.inner),

@@ -6,7 +6,7 @@ use api::{PersistentSource, VolumeMode};
 use csi_proto::v1::NodeGetVolumeStatsResponse;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
-use plugin_api::VolumePlugin as _;
+use plugin_api::{Meter as _, VolumePlugin as _};
 
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use api::storage::CsiSource;
 use api::{Bytes, PersistentSource, Volume};
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
-use plugin_api::{Expand, VolumePlugin as _};
+use plugin_api::{Expand, Meter as _, Usage, VolumePlugin as _};
 
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::csi::client::Capability;
-use crate::plugin::csi::stats::Usage;
 use crate::plugin::testing::Bench;
 
 type Spoil = fn(&mut Volume);

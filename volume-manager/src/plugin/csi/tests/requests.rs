@@ -12,7 +12,7 @@ use api::{
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 use expect_test::expect;
-use plugin_api::Spec;
+use plugin_api::{Meter as _, Spec};
 use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
