@@ -10,6 +10,7 @@ mod interrupt;
 mod keep;
 mod leaks;
 mod play;
+mod preparation;
 mod promises;
 mod registry;
 mod rooted;

@@ -5,6 +5,7 @@
 mod capabilities;
 mod log;
 mod machine;
+mod preparation;
 mod process;
 mod questions;
 mod registrar;
@@ -24,6 +25,7 @@ use tonic::Status;
 
 pub use capabilities::Capabilities;
 pub use machine::machine_options;
+pub use preparation::{Preparation, PreparationError};
 pub use process::Exit;
 pub use questions::{NOT_ANSWERED, WrongAnswer};
 pub use registrar::{Registrar, RegistrarError};
@@ -32,10 +34,10 @@ use crate::Layout;
 use crate::cgroup::Cgroup;
 use crate::journal::Journal;
 use crate::load::{self, Late};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Placeholders};
 use crate::proxy;
 use log::Log;
-use process::Process;
+use process::{Process, Start};
 use questions::Answers;
 
 /// The parameters of a driver's start.
@@ -48,6 +50,8 @@ pub struct DriverOptions {
     pub node: String,
     /// The file for the driver's output.
     pub log: PathBuf,
+    /// The socket of the controller that another driver of the same manifest has started.
+    pub other_controller: Option<PathBuf>,
     /// Limits for the driver, if any.
     pub cgroup: Option<Arc<Cgroup>>,
 }
@@ -197,6 +201,8 @@ pub struct Driver {
     capabilities: Capabilities,
     wrong_answers: Vec<WrongAnswer>,
     process: Option<Process>,
+    /// The process of its controller service, where that is one of its own.
+    controller: Option<Process>,
     /// Dropped after the process, so that the log gets its last output.
     log: Option<Log>,
 }
@@ -216,9 +222,11 @@ impl Driver {
                 Some(log.map_err(prepare)?)
             }
         };
-        let process = log.as_ref().map(|log| launch(&options, log, &journal)).transpose()?;
         let (capabilities, wrong_answers) = (Capabilities::default(), Vec::new());
-        let mut driver = Self { options, journal, socket, capabilities, wrong_answers, process, log };
+        let (process, controller) = (None, None);
+        let mut driver =
+            Self { options, journal, socket, capabilities, wrong_answers, process, controller, log };
+        driver.launch()?;
         driver.become_ready().await?;
         Ok(driver)
     }
@@ -243,6 +251,14 @@ impl Driver {
         &self.socket
     }
 
+    /// The socket of its controller service, where that is another process.
+    pub fn controller_socket(&self) -> Option<PathBuf> {
+        let Manifest { controller_socket, .. } = &self.options.manifest;
+        let of_other = self.options.other_controller.as_ref().or(controller_socket.as_ref());
+        let own = || self.options.starts_controller().then(|| self.options.layout.controller_socket());
+        of_other.cloned().or_else(own)
+    }
+
     /// Where everything lies in its sandbox.
     pub fn layout(&self) -> &Layout {
         &self.options.layout
@@ -255,11 +271,11 @@ impl Driver {
 
     /// Returns when the driver has exited. Never returns for a driver that was started elsewhere.
     pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
-        let exit = self.process.as_ref().map(Process::exited);
+        let ended: Vec<_> = self.processes().map(|process| Box::pin(process.exited())).collect();
         async move {
-            match exit {
-                Some(exit) => exit.await,
-                None => std::future::pending().await,
+            match ended.is_empty() {
+                false => futures::future::select_all(ended).await.0,
+                true => std::future::pending().await,
             }
         }
     }
@@ -271,30 +287,32 @@ impl Driver {
 
     /// How it exited, if it has.
     pub fn exit(&self) -> Option<Exit> {
-        self.process.as_ref().and_then(Process::exit)
+        self.processes().find_map(Process::exit)
     }
 
     /// Kills its whole process group at once, and returns when it is gone.
     pub async fn kill(&mut self) {
-        if let Some(process) = &self.process {
+        if self.process.is_some() {
             self.journal.process(Role::Driver, Lifecycle::Kill, None);
-            process.kill();
+            self.processes().for_each(Process::kill);
             // A process that sleeps where no signal reaches it is left to the census.
-            let _ = tokio::time::timeout(DYING, process.exited()).await;
+            let _ = tokio::time::timeout(DYING, self.all_exited()).await;
         }
     }
 
     /// Sends SIGTERM, and kills the driver if it does not end in time. Returns whether it ended by itself.
     pub async fn terminate(&mut self, within: Duration) -> bool {
-        let Some(process) = self.process.as_ref() else { return true };
-        self.journal.process(Role::Driver, Lifecycle::Terminate, None);
-        process.terminate();
-        if tokio::time::timeout(within, process.exited()).await.is_ok() {
+        if self.process.is_none() {
             return true;
         }
-        process.kill();
+        self.journal.process(Role::Driver, Lifecycle::Terminate, None);
+        self.processes().for_each(Process::terminate);
+        if tokio::time::timeout(within, self.all_exited()).await.is_ok() {
+            return true;
+        }
+        self.processes().for_each(Process::kill);
         // If even that fails, the end of the sandbox ends it.
-        drop(tokio::time::timeout(DYING, process.exited()).await);
+        drop(tokio::time::timeout(DYING, self.all_exited()).await);
         false
     }
 
@@ -304,9 +322,7 @@ impl Driver {
     /// When it does not start, or does not answer.
     pub async fn restart(&mut self) -> Result<(), DriverError> {
         self.kill().await;
-        if let Some(log) = &self.log {
-            self.process = Some(launch(&self.options, log, &self.journal)?);
-        }
+        self.launch()?;
         self.become_ready().await
     }
 
@@ -329,7 +345,8 @@ impl Driver {
         let call = self.options.manifest.call_timeout();
         // What says who it is needs no volume, and no longer than a driver to start.
         let first = call.min(self.options.manifest.start_timeout());
-        let controller = self.options.manifest.controller_socket.as_deref();
+        let controller = self.controller_socket();
+        let controller = controller.as_deref();
         if let Err(error) = self.start_in_time().await {
             let wrong = match &error {
                 DriverError::NotReady { source: None, .. } => {
@@ -364,7 +381,10 @@ impl Driver {
         let within = self.options.manifest.start_timeout();
         let heard = RefCell::default();
         let ready = async {
-            self.wait_for_socket().await?;
+            self.wait_for_socket(&self.socket).await?;
+            if let Some(controller) = self.controller_socket() {
+                self.wait_for_socket(&controller).await?;
+            }
             self.wait_for_probe(within, &heard).await
         };
         let late = match load::within(within, ready).await {
@@ -375,7 +395,7 @@ impl Driver {
         let slow = match heard.into_inner() {
             Some(source) => DriverError::NotReady { within, source, tail },
             None => {
-                let (socket, is_told) = (self.socket.clone(), self.options.manifest.names_the_socket());
+                let (socket, is_told) = self.missing_socket();
                 DriverError::NoSocket { socket, within, is_told, tail }
             }
         };
@@ -385,12 +405,24 @@ impl Driver {
         })
     }
 
-    async fn wait_for_socket(&self) -> Result<(), DriverError> {
+    /// The socket that nothing listens at, and whether the command of its process names it.
+    fn missing_socket(&self) -> (PathBuf, bool) {
+        let manifest = &self.options.manifest;
+        let missing = self
+            .controller_socket()
+            .filter(|_| std::os::unix::net::UnixStream::connect(&self.socket).is_ok());
+        match missing {
+            Some(socket) => (socket, manifest.names_the_socket(&manifest.controller_command)),
+            None => (self.socket.clone(), manifest.names_the_socket(&manifest.command)),
+        }
+    }
+
+    async fn wait_for_socket(&self, socket: &Path) -> Result<(), DriverError> {
         // Nobody tells when a socket begins to listen, so it is tried. The first tries come quickly, since a
         // good driver needs a few milliseconds.
         let mut pause = Duration::from_millis(1);
         loop {
-            if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
+            if tokio::net::UnixStream::connect(socket).await.is_ok() {
                 return Ok(());
             }
             self.lives()?;
@@ -439,24 +471,68 @@ const TAIL: usize = 10;
 /// How long a process that was killed is waited for.
 const DYING: Duration = Duration::from_secs(5);
 
-fn launch(options: &DriverOptions, log: &Log, journal: &Journal) -> Result<Process, DriverError> {
-    let state = options.layout.driver_state();
+impl Driver {
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.process.iter().chain(&self.controller)
+    }
+
+    async fn all_exited(&self) {
+        for process in self.processes() {
+            process.exited().await;
+        }
+    }
+
+    /// Starts its processes, if they are ours to start.
+    fn launch(&mut self) -> Result<(), DriverError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        preparation::write_files(&self.options)?;
+        let start = |is_controller| launch(&self.options, log, &self.journal, is_controller);
+        // Before the node's process, which may look for it.
+        let controller = self.options.starts_controller().then(|| start(true)).transpose()?;
+        (self.process, self.controller) = (Some(start(false)?), controller);
+        Ok(())
+    }
+}
+
+impl DriverOptions {
+    fn starts_controller(&self) -> bool {
+        self.manifest.starts_controller() && self.other_controller.is_none()
+    }
+}
+
+fn launch(
+    options: &DriverOptions,
+    log: &Log,
+    journal: &Journal,
+    is_controller: bool,
+) -> Result<Process, DriverError> {
+    let DriverOptions { manifest, layout, .. } = options;
     let failed = |path: &Path, source| DriverError::Prepare { path: path.to_owned(), source };
-    fs::create_dir_all(&state).map_err(|source| failed(&state, source))?;
-    let socket = options.layout.driver_socket();
+    let (command, socket) = match is_controller {
+        true => (&manifest.controller_command, layout.controller_socket()),
+        false => (&manifest.command, layout.driver_socket()),
+    };
     match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&socket, error)),
         _ => {}
     }
     let pipe = log.pipe().map_err(|source| failed(&options.log, source))?;
-    let mut command = options.manifest.command_line(&options.layout, &options.node);
-    if let Some(root) = &options.manifest.root {
+    let placeholders = Placeholders::new(layout, &options.node, is_controller);
+    let mut command = placeholders.fill_command(command);
+    if let Some(root) = &manifest.root {
         if !root.is_dir() {
             return Err(DriverError::NoRoot { root: root.clone() });
         }
-        command = rooted::command(root, &options.manifest.host_paths, &options.layout, command);
+        command = rooted::command(root, &manifest.host_paths, layout, command, is_controller);
     }
-    Process::start(&command, File::from(pipe), options.cgroup.as_deref(), journal)
+    let start = Start {
+        command: &command,
+        env: &placeholders.fill_values(&manifest.env),
+        log: File::from(pipe),
+        limits: options.cgroup.as_deref(),
+        is_announced: !is_controller,
+    };
+    Process::start(start, journal)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::wait::Deadline;
 mod dead;
 mod debts;
 mod ownership;
+mod preparations;
 mod shared;
 mod undo;
 

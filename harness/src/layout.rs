@@ -69,6 +69,11 @@ impl Layout {
         self.state.join("drv").join("csi.sock")
     }
 
+    /// The socket of its controller service, where that is a process of its own.
+    pub fn controller_socket(&self) -> PathBuf {
+        self.state.join("drv").join("controller.sock")
+    }
+
     /// Where the API objects are served to the node.
     pub fn api_socket(&self) -> PathBuf {
         self.sockets().join("api.sock")

@@ -17,6 +17,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::census::process;
+use crate::chore::Chore;
 use crate::manifest::Secrets;
 use crate::standing;
 
@@ -105,6 +106,10 @@ pub enum Entry {
         /// Where it is. The name holds the run's id, so it is nobody else's.
         path: PathBuf,
     },
+    /// A command of the manifest is about to prepare something; this one undoes it.
+    Prepared { id: String, cleanup: Chore },
+    /// It was undone.
+    CleanedUp { id: String },
     /// Somebody was told to read in such a directory: it stays.
     Kept {
         /// Where it is.

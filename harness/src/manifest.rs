@@ -5,6 +5,7 @@
 mod command;
 mod error;
 mod nearest;
+mod preparation;
 mod quantity;
 mod secrets;
 mod testdriver;
@@ -20,14 +21,14 @@ use serde::{Deserialize, Serialize};
 
 pub use error::{ManifestError, Problem};
 pub use nearest::nearest;
+pub use preparation::{Placeholders, Preparation};
 pub use quantity::{QuantityError, Size, Span};
 pub use secrets::{Secrets, Sensitive};
 pub use testdriver::TestDriverError;
 pub use volume::{ExistingVolume, VolumeSettings};
 
-use crate::Layout;
 use crate::yaml;
-use command::{split, unknown_placeholder};
+use command::split;
 use error::invalid;
 
 /// A driver, as its author describes it. All paths in it are absolute once it was read.
@@ -47,6 +48,21 @@ pub struct Manifest {
     /// The socket of a driver that already runs, instead of `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// How the controller service is started, where that is a process of its own. Its `{socket}` is another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controller_command: Vec<String>,
+    /// Variables in the environment of the driver and of the commands below.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Texts of files below `{state}`, written before anything is started. Placeholders in them are replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    /// Commands around each case, where the driver runs.
+    #[serde(default, skip_serializing_if = "Preparation::is_empty")]
+    pub per_case: Preparation,
+    /// Commands around the run, on the machine itself.
+    #[serde(default, skip_serializing_if = "Preparation::is_empty")]
+    pub per_run: Preparation,
     /// The socket of the controller service, where that is another process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_socket: Option<PathBuf>,
@@ -141,11 +157,14 @@ pub struct Timeouts {
     /// For one call.
     #[serde(default = "thirty_seconds")]
     pub call: Span,
+    /// For each command that prepares or cleans up.
+    #[serde(default = "thirty_seconds")]
+    pub prepare: Span,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { start: ten_seconds(), call: thirty_seconds() }
+        Self { start: ten_seconds(), call: thirty_seconds(), prepare: thirty_seconds() }
     }
 }
 
@@ -173,7 +192,11 @@ impl Manifest {
     /// When the text says something a manifest has no place for.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
         let manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
-        check_placeholders(&manifest.command)?;
+        manifest.check_placeholders()?;
+        if manifest.starts_controller() && (manifest.socket.is_some() || manifest.controller_socket.is_some())
+        {
+            return Err(ManifestError::TwoControllers { path: path.to_owned() });
+        }
         match (manifest.command.is_empty(), manifest.socket.is_some()) {
             (true, false) => Err(ManifestError::NoDriver { path: path.to_owned() }),
             (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
@@ -196,8 +219,8 @@ impl Manifest {
         if words.is_empty() {
             return Err(ManifestError::EmptyCommand);
         }
-        check_placeholders(&words)?;
         let mut manifest = Self { command: words, ..Self::bare() };
+        manifest.check_placeholders()?;
         if let Ok(here) = std::env::current_dir() {
             manifest.resolve(&here);
         }
@@ -259,22 +282,23 @@ impl Manifest {
         self.timeouts.call.duration()
     }
 
-    /// The command line with its placeholders filled in.
-    pub fn command_line(&self, layout: &Layout, node: &str) -> Vec<String> {
-        let socket = layout.driver_socket().to_string_lossy().into_owned();
-        let state = layout.driver_state().to_string_lossy().into_owned();
-        let fill = |word: &String| {
-            word.replace("{endpoint}", &format!("unix://{socket}"))
-                .replace("{socket}", &socket)
-                .replace("{node}", node)
-                .replace("{state}", &state)
-        };
-        self.command.iter().map(fill).collect()
+    /// How long a command that prepares or cleans up may take.
+    pub fn prepare_timeout(&self) -> Duration {
+        self.timeouts.prepare.duration()
     }
 
-    /// Whether the command tells the driver where to listen.
-    pub fn names_the_socket(&self) -> bool {
-        self.command.iter().any(|word| word.contains("{socket}") || word.contains("{endpoint}"))
+    /// Whether the controller service is a process of its own.
+    pub fn starts_controller(&self) -> bool {
+        !self.controller_command.is_empty()
+    }
+
+    /// Whether a command tells the driver where to listen; also by a variable or a file.
+    pub fn names_the_socket(&self, command: &[String]) -> bool {
+        command
+            .iter()
+            .chain(self.env.values())
+            .chain(self.files.values())
+            .any(|word| word.contains("{socket}") || word.contains("{endpoint}"))
     }
 
     fn bare() -> Self {
@@ -282,13 +306,13 @@ impl Manifest {
     }
 
     fn resolve(&mut self, directory: &Path) {
-        // A program without a slash is looked for on PATH, as a shell does; one in another root by the path it has there.
-        let here = self.command.first_mut().filter(|program| program.contains('/') && self.root.is_none());
-        if let Some(program) = here {
-            let program_path = directory.join(&*program);
-            *program =
-                std::path::absolute(&program_path).unwrap_or(program_path).to_string_lossy().into_owned();
+        // In another root the program is the path that it has there.
+        if self.root.is_none() {
+            command::resolve(&mut self.command, directory);
+            command::resolve(&mut self.controller_command, directory);
         }
+        self.per_case.resolve(directory);
+        self.per_run.resolve(directory);
         let paths = [&mut self.root, &mut self.socket, &mut self.controller_socket, &mut self.shared_dir];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);
@@ -296,14 +320,16 @@ impl Manifest {
         for file in self.guest.files.iter_mut().chain(&mut self.host_paths) {
             *file = directory.join(&*file);
         }
-        self.secrets.resolve(directory);
+        let of_volumes = self.volume.existing.iter_mut().filter_map(|volume| volume.secrets.as_mut());
+        for secrets in of_volumes.chain([&mut self.secrets]) {
+            secrets.resolve(directory);
+        }
     }
-}
 
-fn check_placeholders(command: &[String]) -> Result<(), ManifestError> {
-    match unknown_placeholder(command) {
-        None => Ok(()),
-        Some((name, meant)) => Err(ManifestError::UnknownPlaceholder { name: name.to_owned(), meant }),
+    /// The files with secrets: those for all volumes, and those for one.
+    pub fn all_secrets(&self) -> impl Iterator<Item = &Secrets> {
+        let of_volumes = self.volume.existing.iter().filter_map(|volume| volume.secrets.as_ref());
+        of_volumes.chain([&self.secrets])
     }
 }
 

@@ -45,7 +45,7 @@ impl Masks {
     /// The secrets that a manifest names. A file that cannot be read is told of by whoever needs it.
     pub fn of(manifest: &Manifest) -> Masks {
         let masks = Masks::default();
-        masks.learn(&manifest.secrets);
+        manifest.all_secrets().for_each(|secrets| masks.learn(secrets));
         masks
     }
 

@@ -28,6 +28,9 @@ name = "my.csi.example.com"
 # {state} a directory that is empty when a case begins and survives a restart of the driver.
 command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 
+# Its controller service, where that is a program of its own: {socket} and {endpoint} are then another socket.
+# controller_command = ["./my-controller", "--endpoint={endpoint}"]
+
 # A directory that is its `/`, such as its image unpacked; then the program of `command` is a path in there.
 # It shares the node's root with the node, as a pod with bidirectional mount propagation does.
 # root = "my-driver-image"
@@ -53,6 +56,26 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Volumes live outside {state}, in a cloud or a pool that all cases would share: cases go one at a time.
 # shared_backend = true
 
+# Variables of the driver and of the commands below.
+# [env]
+# NODE_NAME = "{node}"
+
+# Files below {state} that are written before the driver starts; placeholders in them are replaced, too.
+# [files]
+# "{state}/config.yaml" = "node: {node}"
+
+# Commands before the driver starts and after it has ended, in each case and in its sandbox, in the directory {state}.
+# What they begin in the background ends with the case. `cleanup` also runs when `prepare` has failed; after the death
+# of a run it runs on the machine, so that it has to bear that nothing, or half of it, is there.
+# [per_case]
+# prepare = ["sh", "-c", "mkdir -p volumes"]
+# cleanup = ["sh", "-c", "rm -rf volumes"]
+
+# The same once before and after all cases, on the machine itself and without placeholders.
+# [per_run]
+# prepare = ["./start-cloud.sh"]
+# cleanup = ["./stop-cloud.sh"]
+
 [volume]
 size = "64MiB"
 # The first is used unless a case asks for another; without any, the driver chooses.
@@ -68,8 +91,9 @@ size = "64MiB"
 # file_system = true
 # A volume begins empty and keeps what pods write; say false for content (secrets, images) and scratch space.
 # persistent = true
-# For drivers without CreateVolume. A table instead of an id gives it a context:
-# { handle = "share-1", context = { server = "10.0.0.1", share = "/a" }, fs_type = "ext4" }
+# For drivers without CreateVolume. A table instead of an id says more, as a PersistentVolume does:
+# { handle = "share-1", context = { server = "10.0.0.1", share = "/a" }, fs_type = "ext4",
+#   access_modes = ["ReadWriteMany"], secrets = { node_stage = "secrets/share-1.toml" } }
 # existing = ["vol-a", "vol-b"]
 # Pods may have its volumes inline, without a claim, and these attributes are theirs.
 # inline = true
@@ -83,6 +107,8 @@ size = "64MiB"
 [timeouts]
 start = "10s"
 call = "30s"
+# Of each command in [per_case] and [per_run].
+# prepare = "30s"
 
 # Files of `key = "value"` lines. Never printed.
 # [secrets]
@@ -124,8 +150,9 @@ mod tests {
         let example = |line: &str| {
             let key = line.split(" = ").next().unwrap_or_default();
             let is_key = !key.contains(' ') && line.contains(" = ");
-            // Of `command` and `socket` only one may stand there.
-            (is_key && key != "socket") || (line.starts_with('[') && line.ends_with(']'))
+            // Of these and the commands only one may stand there.
+            let runs_already = matches!(key, "socket" | "controller_socket");
+            (is_key && !runs_already) || (line.starts_with('[') && line.ends_with(']'))
         };
         let lines = super::MANIFEST.lines().map(|line| match line.strip_prefix("# ") {
             Some(rest) if example(rest) => rest,

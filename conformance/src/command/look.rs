@@ -1,9 +1,12 @@
 //! Looking before running: at the machine, and at the driver.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use api::AccessMode;
+use harness::driver::Preparation;
 use harness::facts::{Fact, Facts};
-use harness::manifest::Manifest;
+use harness::manifest::{ExistingVolume, Manifest};
 use harness::private;
 
 use super::Exit;
@@ -26,6 +29,13 @@ pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
                 fix => fix,
             })),
     }
+}
+
+/// Runs the manifest's command before everything. The janitor undoes it, at the end of the run or after its death.
+pub(super) async fn prepare_run(manifest: &Manifest, ledger: &Ledger, directory: &Path) -> Result<(), Exit> {
+    let noted = harness::ledger::Ledger::open(&ledger.path()).map_err(anyhow::Error::from)?;
+    let prepared = Preparation::of_run(manifest, directory, Some(Arc::new(noted))).await;
+    prepared.map(drop).map_err(|error| refused(Refusal::of_preparation(&error)))
 }
 
 /// Starts the driver once, here or in a guest, and asks what it can do.
@@ -172,7 +182,8 @@ fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abil
             if volume.block != Some(true) {
                 ground.lacks(Need::Block, format!("{unsaid} (`block = true`)"));
             }
-            if !abilities.shares_on_a_node() {
+            let shared = |volume: &ExistingVolume| volume.access_modes.contains(&AccessMode::ReadWriteMany);
+            if !abilities.shares_on_a_node() && !volume.existing.iter().any(shared) {
                 ground.lacks(Need::Shared, "does not report SINGLE_NODE_MULTI_WRITER");
             }
         }

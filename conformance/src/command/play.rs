@@ -119,6 +119,7 @@ async fn play(
     ledger: &Ledger,
 ) -> Result<u8, Exit> {
     let directory = ledger.scratch()?;
+    look::prepare_run(&manifest, ledger, &directory).await?;
     let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);
     let assignment = Assignment { task: Task::Play(script), orders: Orders { rootless, ..orders } };
     let mut end = None;

@@ -397,6 +397,7 @@ impl World {
         left.extend(self.claims_leave().await);
         // Somebody waits at the terminal, and not each driver ends at SIGTERM.
         self.end(ENDING).await;
+        left.extend(self.clean_up().await.err().map(|error| error.to_string()));
         left
     }
 }

@@ -93,7 +93,8 @@ impl World {
         log.scenario(scenario);
         // The limits of a case hold here as well.
         let cgroup = testbed::limits::of_driver(orders, sandbox);
-        let around = builder(orders, scenario, journal, layout).cgroup(cgroup).surround().await?;
+        let builder = builder(orders, scenario, journal, layout).cgroup(cgroup);
+        let around = builder.cleaned_by(sandbox.ledger()).surround().await?;
         add_objects(&around, scenario, files)?;
         log.line("driver_started", json!({ "args": null }));
         let volumes = create_volumes(&around, scenario, files, &mut log).await?;

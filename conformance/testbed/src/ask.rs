@@ -36,6 +36,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     let answer = answer.map(|abilities| Abilities { disks_limited, ..abilities });
     let log = around.driver().lock().await.log_tail(LAST_WORDS);
     let ends = around.end_driver(ENDING).await;
+    around.clean_up().await.map_err(|error| Refusal::of_preparation(&error))?;
     let answer = answer.map(|mut abilities| {
         if !ends {
             abilities.outlives_sigterm = true;

@@ -116,7 +116,8 @@ pub enum ProvisionError {
     },
     /// The driver makes none, and the manifest names no more that exist.
     #[error(
-        "cannot have the volume `{name}`: the driver has no CreateVolume, and the manifest's `existing` are used up"
+        "cannot have the volume `{name}`: the driver has no CreateVolume, and no `existing` volume of the manifest \
+         is left for it"
     )]
     UsedUp {
         /// The claim's name.
@@ -178,8 +179,8 @@ impl Provisioner {
     /// When the driver does not make it.
     pub async fn provision(&self, wanted: &VolumeRequest) -> Result<Provisioned, ProvisionError> {
         let mut wanted = wanted.clone();
-        let made = match self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
-            true => self.create(&wanted).await?,
+        let (made, secrets) = match self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
+            true => (self.create(&wanted).await?, None),
             false => self.take_existing(&mut wanted)?,
         };
         let names = Provisioned {
@@ -188,7 +189,7 @@ impl Provisioner {
             handle: made.volume_id.clone(),
         };
         self.api.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
-        self.bind(&wanted, &names, made)?;
+        self.bind(&wanted, &names, made, secrets.as_ref())?;
         Ok(names)
     }
 
@@ -287,17 +288,22 @@ impl Provisioner {
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }
 
-    /// The next volume that the manifest names, with the file system it has.
-    fn take_existing(&self, wanted: &mut VolumeRequest) -> Result<v1::Volume, ProvisionError> {
-        let next = self.existing.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let ExistingVolume { handle, context, fs_type } =
-            next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
+    /// The next volume that the manifest names for such a use, with the file system and the secrets it has.
+    fn take_existing(
+        &self,
+        wanted: &mut VolumeRequest,
+    ) -> Result<(v1::Volume, Option<manifest::Secrets>), ProvisionError> {
+        let mut existing = self.existing.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = existing.iter().rposition(|volume| volume.offers(&wanted.access_modes));
+        let next = next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
+        let ExistingVolume { handle, context, fs_type, access_modes, secrets } = existing.remove(next);
         wanted.fs_type = fs_type.unwrap_or_else(|| std::mem::take(&mut wanted.fs_type));
-        Ok(v1::Volume {
-            volume_id: handle,
-            volume_context: context.into_iter().collect(),
-            ..v1::Volume::default()
-        })
+        // CSI is given the first: the one that the case wants.
+        let others = access_modes.into_iter().filter(|mode| !wanted.access_modes.contains(mode));
+        let others: Vec<AccessMode> = others.collect();
+        wanted.access_modes.extend(others);
+        let volume_context = context.into_iter().collect();
+        Ok((v1::Volume { volume_id: handle, volume_context, ..v1::Volume::default() }, secrets))
     }
 
     fn capability(&self, wanted: &VolumeRequest, mode: AccessMode) -> v1::VolumeCapability {
@@ -332,6 +338,7 @@ impl Provisioner {
         wanted: &VolumeRequest,
         names: &Provisioned,
         made: v1::Volume,
+        secrets: Option<&manifest::Secrets>,
     ) -> Result<(), ProvisionError> {
         let failed = |source| ProvisionError::Api { name: wanted.name.clone(), source };
         let mode = if wanted.block { VolumeMode::Block } else { VolumeMode::Filesystem };
@@ -361,7 +368,7 @@ impl Provisioner {
             mount_options: wanted.mount_options.clone(),
             mode: Some(mode),
             affinity: affinity(&made.accessible_topology),
-            source: PersistentSource::Csi(Box::new(self.source(wanted, made)?)),
+            source: PersistentSource::Csi(Box::new(self.source(wanted, made, secrets)?)),
             reclaim: "Delete".to_owned(),
             phase: "Bound".to_owned(),
             ..Volume::default()
@@ -376,20 +383,28 @@ impl Provisioner {
         Ok(())
     }
 
-    fn source(&self, wanted: &VolumeRequest, made: v1::Volume) -> Result<CsiSource, ProvisionError> {
-        let files = &self.manifest.secrets;
+    /// `secrets` are the volume's own, instead of those for all.
+    fn source(
+        &self,
+        wanted: &VolumeRequest,
+        made: v1::Volume,
+        secrets: Option<&manifest::Secrets>,
+    ) -> Result<CsiSource, ProvisionError> {
+        let files = secrets.unwrap_or(&self.manifest.secrets);
+        let own = secrets.map_or(String::new(), |_| format!("{}-", wanted.name));
+        let secret =
+            |name: &str, file: &Option<PathBuf>| self.secret(&format!("{own}{name}"), file.as_deref());
         Ok(CsiSource {
             driver: self.capabilities.name.as_str().into(),
             handle: made.volume_id.into(),
             fs_type: wanted.fs_type.clone(),
             read_only: wanted.read_only,
             attributes: made.volume_context.into_iter().collect(),
-            controller_publish_secret: self
-                .secret("controller-publish", files.controller_publish.as_deref())?,
-            node_stage_secret: self.secret("node-stage", files.node_stage.as_deref())?,
-            node_publish_secret: self.secret("node-publish", files.node_publish.as_deref())?,
-            controller_expand_secret: self.secret("controller-expand", files.controller_expand.as_deref())?,
-            node_expand_secret: self.secret("node-expand", files.node_expand.as_deref())?,
+            controller_publish_secret: secret("controller-publish", &files.controller_publish)?,
+            node_stage_secret: secret("node-stage", &files.node_stage)?,
+            node_publish_secret: secret("node-publish", &files.node_publish)?,
+            controller_expand_secret: secret("controller-expand", &files.controller_expand)?,
+            node_expand_secret: secret("node-expand", &files.node_expand)?,
         })
     }
 

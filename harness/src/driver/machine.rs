@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::ledger;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Secrets};
 use crate::sandbox::MachineOptions;
 
 /// Places of which a sandbox has its own.
@@ -15,7 +15,9 @@ const ENDS: [char; 15] = [' ', '\t', '\n', '"', '\'', '`', ';', '&', '|', '<', '
 /// What is shown of the machine to a driver: what its manifest opens, and whatever its command names below a place
 /// that the sandbox has of its own.
 pub fn machine_options(manifest: &Manifest) -> MachineOptions {
-    let mut shown: Vec<PathBuf> = manifest.command.iter().flat_map(|word| named_in(word)).collect();
+    let Manifest { command, controller_command, env, per_case, .. } = manifest;
+    let commands = [command, controller_command, &per_case.prepare, &per_case.cleanup].into_iter().flatten();
+    let mut shown: Vec<PathBuf> = commands.chain(env.values()).flat_map(|word| named_in(word)).collect();
     shown.extend(manifest.guest.files.iter().cloned());
     shown.extend(std::env::current_dir());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -23,7 +25,7 @@ pub fn machine_options(manifest: &Manifest) -> MachineOptions {
     shown.extend(programs);
     let mut shown: Vec<PathBuf> = shown.into_iter().filter_map(directory_of).collect();
     // Whoever asks with them reads them in the sandbox.
-    shown.extend(manifest.secrets.files().cloned());
+    shown.extend(manifest.all_secrets().flat_map(Secrets::files).cloned());
     shown.retain(|path| COVERED.iter().any(|place| path.starts_with(place) && path != Path::new(place)));
     // Runs and their janitors only have business there.
     let ledgers = ledger::base();

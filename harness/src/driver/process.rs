@@ -1,5 +1,6 @@
 //! A driver's process group: started, watched, killed as a whole.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -43,6 +44,17 @@ impl fmt::Display for Exit {
     }
 }
 
+/// How a process of a driver is started.
+pub(super) struct Start<'a> {
+    pub(super) command: &'a [String],
+    /// Variables beside those of the caller.
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) log: File,
+    pub(super) limits: Option<&'a Cgroup>,
+    /// Whether its start and end are the driver's in the trace.
+    pub(super) is_announced: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Process {
     group: Pid,
@@ -51,9 +63,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn start(
-        command: &[String],
-        log: File,
-        limits: Option<&Cgroup>,
+        Start { command, env, log, limits, is_announced }: Start<'_>,
         journal: &Journal,
     ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
@@ -68,6 +78,7 @@ impl Process {
         unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
         let mut child = command
             .args(arguments)
+            .envs(env)
             .process_group(0)
             // It would name a directory of the machine; without it temporary files go where the sandbox has its own.
             .env_remove("TMPDIR")
@@ -78,14 +89,18 @@ impl Process {
             .map_err(failed)?;
         let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
         journal.with_actors(|actors| actors.drivers.insert(group.as_raw()));
-        journal.process(Role::Driver, Lifecycle::Start, None);
+        if is_announced {
+            journal.process(Role::Driver, Lifecycle::Start, None);
+        }
 
         let (sender, exit) = watch::channel(None);
         let journal = journal.clone();
         tokio::spawn(async move {
             // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
-            journal.process(Role::Driver, Lifecycle::Exit, Some(ended.to_string()));
+            if is_announced {
+                journal.process(Role::Driver, Lifecycle::Exit, Some(ended.to_string()));
+            }
             sender.send_replace(Some(ended));
         });
         Ok(Self { group, exit })

@@ -107,6 +107,10 @@ impl Answers {
         let channel = channel(socket)?;
         let mut answers = Self::default();
         answers.ask_identity(channel.clone(), limit).await;
+        if let Some(controller) = controller {
+            // What sidecars beside the controller find there.
+            answers.ask_plugin_capabilities(self::channel(controller)?, limit).await;
+        }
         if answers.capabilities.controls() || controller.is_some() {
             let channel = controller.map_or(Ok(channel.clone()), self::channel)?;
             answers.ask_controller(channel.clone(), limit).await;
@@ -119,9 +123,8 @@ impl Answers {
     }
 
     async fn ask_identity(&mut self, channel: Channel, limit: Duration) {
-        let mut client = IdentityClient::new(channel);
-        let every_plugin =
-            Requirement { promise: REQUIRED, of: "CSI requires it of every plugin", is_fatal: true };
+        let mut client = IdentityClient::new(channel.clone());
+        let every_plugin = EVERY_PLUGIN;
         let info = client.get_plugin_info(within(v1::GetPluginInfoRequest {}, limit)).await;
         if let Some(info) = self.answer("GetPluginInfo", &every_plugin, info) {
             if let Some(cause) = wrong_name(&info.name) {
@@ -145,8 +148,13 @@ impl Answers {
         if probed.as_ref().is_err_and(is_wrong) {
             self.answer("Probe", &Requirement { is_fatal: false, ..every_plugin }, probed);
         }
+        self.ask_plugin_capabilities(channel, limit).await;
+    }
+
+    async fn ask_plugin_capabilities(&mut self, channel: Channel, limit: Duration) {
+        let mut client = IdentityClient::new(channel);
         let answer = client.get_plugin_capabilities(within(v1::GetPluginCapabilitiesRequest {}, limit)).await;
-        let Some(answer) = self.answer("GetPluginCapabilities", &every_plugin, answer) else { return };
+        let Some(answer) = self.answer("GetPluginCapabilities", &EVERY_PLUGIN, answer) else { return };
         use v1::plugin_capability::{Type, service, volume_expansion};
         for capability in answer.capabilities.into_iter().filter_map(|capability| capability.r#type) {
             let name = match capability {
@@ -273,6 +281,9 @@ impl Answers {
         self.wrong.push(WrongAnswer { method, promise, cause, detail, is_fatal });
     }
 }
+
+const EVERY_PLUGIN: Requirement =
+    Requirement { promise: REQUIRED, of: "CSI requires it of every plugin", is_fatal: true };
 
 /// Why a call has to be answered.
 struct Requirement {

@@ -34,13 +34,20 @@ struct Orders {
 }
 
 /// The command line that starts a driver in its root.
-pub(super) fn command(root: &Path, opened: &[PathBuf], layout: &Layout, command: Vec<String>) -> Vec<String> {
+pub(super) fn command(
+    root: &Path,
+    opened: &[PathBuf],
+    layout: &Layout,
+    command: Vec<String>,
+    is_controller: bool,
+) -> Vec<String> {
     // What lies below one of them is seen with it.
     let opened = opened.iter().filter(|path| !SEEN.iter().any(|seen| path.starts_with(seen)));
     let seen = SEEN.into_iter().map(PathBuf::from).filter(|path| path.exists());
     let seen = seen.chain([layout.root().to_owned(), layout.driver_state()]).chain(opened.cloned());
     let seen = seen.collect();
-    let orders = Orders { root: root.to_owned(), seen, place: layout.state().join("root"), command };
+    let place = layout.state().join(if is_controller { "controller-root" } else { "root" });
+    let orders = Orders { root: root.to_owned(), seen, place, command };
     let orders = serde_json::to_string(&orders).expect("paths that came from text are text");
     vec!["/proc/self/exe".to_owned(), SUBCOMMAND.to_owned(), orders]
 }

@@ -8,13 +8,21 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::*;
+use crate::chore::Chore;
 use crate::symbols::Symbols;
 
 fn options(directory: &Path, command: &str) -> DriverOptions {
     let mut manifest = Manifest::from_command(command).unwrap();
     manifest.timeouts.start = "300ms".parse().unwrap();
     let layout = Layout::new(directory.join("kl"), directory.join("vp"));
-    DriverOptions { manifest, layout, node: "node-1".into(), log: directory.join("driver.log"), cgroup: None }
+    DriverOptions {
+        manifest,
+        layout,
+        node: "node-1".into(),
+        log: directory.join("driver.log"),
+        other_controller: None,
+        cgroup: None,
+    }
 }
 
 async fn start(options: DriverOptions) -> Result<Driver, DriverError> {
@@ -147,4 +155,59 @@ async fn name_that_is_a_path_is_refused_before_it_is_used() {
         wrong[0],
         "DRV-001 GetPluginInfo: the plugin's name is no domain name (\"../../../../../tmp/somewhere/x\")"
     );
+}
+
+fn chore(directory: &Path, command: &str) -> Chore {
+    Chore {
+        key: "per_case.prepare".to_owned(),
+        command: ["sh", "-c", command].map(str::to_owned).into(),
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        directory: directory.to_owned(),
+        log: directory.join("prepare.log"),
+        within: Duration::from_secs(60),
+    }
+}
+
+#[test]
+fn failed_command_is_told_with_its_last_words() {
+    let directory = tempfile::tempdir().unwrap();
+    chore(directory.path(), "test $A = b && touch here").run().unwrap();
+    assert!(directory.path().join("here").exists());
+    let error = chore(directory.path(), "echo no space >&2; exit 5").run().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "per_case.prepare of the manifest ended with status 5: `sh -c 'echo no space >&2; exit 5'`"
+    );
+    assert_eq!(error.tail(), ["no space"]);
+}
+
+#[test]
+fn command_is_killed_at_its_limit_with_what_it_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = Chore { within: Duration::from_millis(200), ..chore(directory.path(), "sleep 1000 & wait") };
+    let error = slow.run().unwrap_err();
+    assert!(error.to_string().contains("did not end within 0.2 s"), "{error}");
+}
+
+#[test]
+fn janitor_runs_each_cleanup_that_is_owed_and_no_other() {
+    use crate::ledger::{Entry, Place, Run};
+    let base = tempfile::tempdir().unwrap();
+    let run = Run::begin(Place::choose_in(base.path())).unwrap();
+    let mark = |name: &str| {
+        let mark = base.path().join(name);
+        // Neither its directory nor its log is there any more.
+        Chore {
+            command: ["touch", mark.to_str().unwrap()].map(str::to_owned).into(),
+            ..chore(Path::new("/no/such/directory"), "")
+        }
+    };
+    for (id, name) in [("1", "first"), ("2", "second")] {
+        run.ledger().record(&Entry::Prepared { id: id.to_owned(), cleanup: mark(name) }).unwrap();
+    }
+    run.ledger().record(&Entry::CleanedUp { id: "1".to_owned() }).unwrap();
+    drop(run.end());
+    let swept = crate::janitor::sweep_in(base.path()).unwrap();
+    assert_eq!(swept[0].undone.left, Vec::<String>::new());
+    assert!(base.path().join("second").exists() && !base.path().join("first").exists());
 }

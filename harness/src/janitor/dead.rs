@@ -88,6 +88,8 @@ pub fn left_of(entries: &[Entry]) -> Vec<String> {
             _ => {}
         }
     }
+    let owed = super::preparations::owed(entries);
+    things.extend(owed.iter().map(|chore| format!("what {} undoes", chore.key)));
     let debts = Debts::of(entries);
     things.extend(debts.volumes.iter().map(|volume| format!("volume {volume} of the driver")));
     things

@@ -51,6 +51,8 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
         | Entry::Asked { .. }
         | Entry::Scratch { .. }
         | Entry::Socket { .. }
+        | Entry::Prepared { .. }
+        | Entry::CleanedUp { .. }
         | Entry::Kept { .. } => false,
     };
     let mut mounted = around.mounted.iter().filter(|(_, devices)| devices.contains(&bound.device));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::dead::is_kept;
 use super::ownership::{self, Owner, Surroundings};
-use super::{JanitorError, Undone, shared};
+use super::{JanitorError, Undone, preparations, shared};
 use crate::cgroup;
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
@@ -49,6 +49,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     if undone.left.is_empty() && same_boot(&entries) {
         await_processes(&entries, &mut undone);
         if undone.left.is_empty() {
+            preparations::clean_up(dir, &entries, &mut undone);
             remove_cgroups(&entries, &mut undone);
             shared::undo_all(&entries, &mut undone);
             detach_loops(dir, &entries, &mut undone);

@@ -1,5 +1,7 @@
 //! The driver's command line: splits a text into words, and finds placeholders in them.
 
+use std::path::Path;
+
 use super::nearest;
 
 /// Names that a word of the command may have in braces.
@@ -8,10 +10,24 @@ pub(super) const PLACEHOLDERS: [&str; 4] = ["socket", "endpoint", "node", "state
 /// The first `{name}` that is no placeholder, with the nearest known one.
 ///
 /// Only lower-case words in single braces count: `${HOME}`, JSON and awk programs pass unchanged.
-pub(super) fn unknown_placeholder(words: &[String]) -> Option<(&str, Option<&'static str>)> {
-    let unknown =
-        words.iter().flat_map(|word| names_in_braces(word)).find(|name| !PLACEHOLDERS.contains(name))?;
+pub(super) fn unknown_placeholder<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+) -> Option<(&'a str, Option<&'static str>)> {
+    let unknown = words.into_iter().flat_map(names_in_braces).find(|name| !PLACEHOLDERS.contains(name))?;
     Some((unknown, nearest(unknown, PLACEHOLDERS)))
+}
+
+/// The placeholders in some words.
+pub(super) fn names<'a>(words: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    words.into_iter().flat_map(names_in_braces).filter(|name| PLACEHOLDERS.contains(name))
+}
+
+/// Makes the program's path absolute. One without a slash is looked for on PATH, as a shell does.
+pub(super) fn resolve(command: &mut [String], directory: &Path) {
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        let path = directory.join(&*program);
+        *program = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
+    }
 }
 
 fn names_in_braces(word: &str) -> impl Iterator<Item = &str> {

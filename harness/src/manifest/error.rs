@@ -77,6 +77,18 @@ pub enum ManifestError {
         /// The placeholder that was probably meant.
         meant: Option<&'static str>,
     },
+    /// A command around the run holds a placeholder that has a value in a case only.
+    #[error("cannot use [per_run]: `{{{name}}}` has a value in a case only")]
+    PlaceholderOfRun { name: String },
+    /// A file of the manifest lies where the driver's own directory is not.
+    #[error("cannot make the file `{file}`: [files] makes files below {{state}} only")]
+    FileElsewhere { file: String },
+    /// It starts a controller and names one that runs, or names a driver that runs and starts its controller.
+    #[error(
+        "cannot use `{path}`: it names a `controller_command` beside a `socket` or `controller_socket`, of which only \
+         one can be meant"
+    )]
+    TwoControllers { path: PathBuf },
     /// A command line of no words.
     #[error("cannot use the command: it is empty")]
     EmptyCommand,
@@ -114,6 +126,11 @@ impl ManifestError {
             Self::UnknownPlaceholder { meant: None, .. } => {
                 Some(format!("known here: {}", PLACEHOLDERS.map(|name| format!("{{{name}}}")).join(", ")))
             }
+            Self::PlaceholderOfRun { .. } => Some("move the command to [per_case]".to_owned()),
+            Self::FileElsewhere { .. } => {
+                Some("write `\"{state}/config.yaml\" = \"…\"`, and give the driver that path".to_owned())
+            }
+            Self::TwoControllers { .. } => Some("remove one of the two".to_owned()),
             Self::EmptyCommand => {
                 Some("write the program and its arguments, `./my-driver {endpoint}`".to_owned())
             }

@@ -1,8 +1,10 @@
 //! Tests of valid manifests, and of the errors of invalid ones.
 
+use api::AccessMode;
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::Layout;
 
 const GOOD: &str = r#"
 name    = "block.csi.example.com"
@@ -54,7 +56,7 @@ fn manifest_with_every_key_is_read() {
     assert_eq!(manifest.call_timeout(), Duration::from_millis(1500));
     assert_eq!(manifest.expected_failures.len(), 1);
     assert_eq!(
-        manifest.command_line(&Layout::standard(), "node-1"),
+        Placeholders::new(&Layout::standard(), "node-1", false).fill_command(&manifest.command),
         [
             "./my-driver",
             "--endpoint=unix:///var/lib/volproof/drv/csi.sock",
@@ -237,4 +239,75 @@ fn host_path_that_does_not_exist_is_an_error() {
     assert_eq!(error.to_string(), expected);
     let both = parse("socket = \"x.sock\"\nhost_paths = [\"/data\"]\n").expect_err("it has them already");
     assert!(matches!(both, ManifestError::HostPathsOfRunning { .. }), "{both}");
+}
+
+#[test]
+fn controller_has_a_socket_of_its_own() {
+    let layout = Layout::standard();
+    let filled =
+        |is_controller| Placeholders::new(&layout, "node-1", is_controller).fill("{socket} {endpoint}");
+    assert_eq!(filled(true), filled(false).replace("csi.sock", "controller.sock"));
+}
+
+#[test]
+fn misspelled_placeholder_is_refused_wherever_it_stands() {
+    for text in [
+        "controller_command = [\"x\", \"{endpont}\"]",
+        "env = { A = \"{endpont}\" }",
+        "[per_case]\nprepare = [\"{endpont}\"]",
+        "[per_case]\ncleanup = [\"{endpont}\"]",
+    ] {
+        let error = parse(&format!("command = [\"x\"]\n{text}\n")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot use the command: there is no placeholder `{endpont}`",
+            "{text}"
+        );
+        assert_eq!(error.hint().as_deref(), Some("did you mean `{endpoint}`?"), "{text}");
+    }
+}
+
+#[test]
+fn command_around_the_run_has_no_case_to_name() {
+    check(
+        "command = [\"x\"]\n[per_run]\nprepare = [\"mkdir\", \"{state}/a\"]\n",
+        expect![[r#"
+            error: cannot use [per_run]: `{state}` has a value in a case only
+            hint: move the command to [per_case]
+        "#]],
+    );
+    let manifest = parse("command = [\"x\"]\nenv = { A = \"1\", B = \"{node}\" }\n").unwrap();
+    assert_eq!(manifest.per_run_env().into_keys().collect::<Vec<_>>(), ["A"]);
+}
+
+#[test]
+fn file_of_a_manifest_cannot_leave_the_driver_s_directory() {
+    for path in ["/etc/driver.yaml", "{state}/../x", "{state}/", "driver.yaml"] {
+        let error = parse(&format!("command = [\"x\"]\n[files]\n\"{path}\" = \"\"\n")).unwrap_err();
+        assert!(matches!(error, ManifestError::FileElsewhere { .. }), "{path}: {error}");
+    }
+    parse("command = [\"x\"]\n[files]\n\"{state}/a/b.yaml\" = \"\"\n").unwrap();
+}
+
+#[test]
+fn controller_is_started_or_runs_already() {
+    check(
+        "command = [\"x\"]\ncontroller_command = [\"y\"]\ncontroller_socket = \"/run/c.sock\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names a `controller_command` beside a `socket` or `controller_socket`, of which only one can be meant
+            hint: remove one of the two
+        "#]],
+    );
+}
+
+#[test]
+fn existing_volume_has_modes_and_secrets_of_its_own() {
+    let text = "command = [\"x\"]\n[[volume.existing]]\nhandle = \"share-1\"\ncontext = { server = \"a\" }\n\
+                fs_type = \"nfs4\"\naccess_modes = [\"ReadWriteMany\"]\nsecrets = { node_stage = \"stage.toml\" }\n";
+    let mut manifest = parse(text).unwrap();
+    manifest.resolve(Path::new("/home/me"));
+    let [volume] = manifest.volume.existing.as_slice() else { panic!("{manifest:?}") };
+    assert!(volume.offers(&[AccessMode::ReadWriteMany]) && !volume.offers(&[AccessMode::ReadWriteOnce]));
+    let files: Vec<_> = manifest.all_secrets().flat_map(Secrets::files).collect();
+    assert_eq!(files, [Path::new("/home/me/stage.toml")]);
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use api::AccessMode;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Size;
+use super::{Secrets, Size};
 
 /// The volumes that the suite creates or uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,11 +78,22 @@ pub struct ExistingVolume {
     pub context: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<String>,
+    /// What it may be used as, as in a PersistentVolume. Empty: as a case wants it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub access_modes: Vec<AccessMode>,
+    /// Files with its secrets, instead of those for all volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Secrets>,
 }
 
 impl ExistingVolume {
     pub fn new(handle: impl Into<String>) -> Self {
         Self { handle: handle.into(), ..Self::default() }
+    }
+
+    /// Whether it may be used so.
+    pub fn offers(&self, modes: &[AccessMode]) -> bool {
+        self.access_modes.is_empty() || modes.iter().all(|mode| self.access_modes.contains(mode))
     }
 }
 
@@ -96,6 +108,10 @@ impl<'de> Deserialize<'de> for ExistingVolume {
             context: BTreeMap<String, String>,
             #[serde(default)]
             fs_type: Option<String>,
+            #[serde(default)]
+            access_modes: Vec<AccessMode>,
+            #[serde(default)]
+            secrets: Option<Secrets>,
         }
 
         struct HandleOrTable;
@@ -112,8 +128,9 @@ impl<'de> Deserialize<'de> for ExistingVolume {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let Table { handle, context, fs_type } = Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ExistingVolume { handle, context, fs_type })
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let Table { handle, context, fs_type, access_modes, secrets } = table;
+                Ok(ExistingVolume { handle, context, fs_type, access_modes, secrets })
             }
         }
 

@@ -15,7 +15,7 @@ use crate::Layout;
 use crate::api_server::{ApiServer, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers};
-use crate::driver::{Capabilities, Driver, DriverOptions};
+use crate::driver::{Capabilities, Driver, DriverOptions, Preparation};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::manifest::{ExistingVolume, Manifest};
@@ -33,6 +33,7 @@ pub struct Builder {
     node: String,
     cgroup: Option<Arc<Cgroup>>,
     ledger: Option<Arc<Ledger>>,
+    cleaned_by: Option<Arc<Ledger>>,
     tag: String,
     attach_after: Option<Duration>,
     controllers_unrecorded: bool,
@@ -49,7 +50,7 @@ impl Testbed {
     /// The journal is the caller's to make: its witness has to watch before anything is started, so that nothing
     /// happens unseen.
     pub fn builder(journal: Journal, layout: Layout, manifest: Manifest, logs: PathBuf) -> Builder {
-        journal.masks().learn(&manifest.secrets);
+        manifest.all_secrets().for_each(|secrets| journal.masks().learn(secrets));
         Builder {
             journal,
             layout,
@@ -58,6 +59,7 @@ impl Testbed {
             node: "node-1".to_owned(),
             cgroup: None,
             ledger: None,
+            cleaned_by: None,
             tag: String::new(),
             attach_after: None,
             controllers_unrecorded: false,
@@ -77,6 +79,11 @@ impl Builder {
     /// names, which `tag` tells apart.
     pub fn outlived(self, ledger: Option<Arc<Ledger>>, tag: String) -> Self {
         Self { ledger, tag, ..self }
+    }
+
+    /// Notes what the manifest's commands prepare, so that it is undone also when this process is killed.
+    pub fn cleaned_by(self, cleaned_by: Option<Arc<Ledger>>) -> Self {
+        Self { cleaned_by, ..self }
     }
 
     /// Runs the controller that attaches volumes; each attachment takes at least so long.
@@ -107,6 +114,10 @@ impl Builder {
     pub async fn surround(self) -> Result<Surroundings, TestbedError> {
         let api_server = ApiServer::new(self.journal.clone());
         api_server.add_node(&self.node)?;
+        let preparation = match &self.never_started {
+            None => Some(self.prepare().await?),
+            Some(_) => None,
+        };
         // The driver comes before the proxy, which listens at a path that has the driver's name in it.
         let driver = match &self.never_started {
             None => Some(Driver::start(self.driver_options(), self.journal.clone()).await?),
@@ -120,12 +131,13 @@ impl Builder {
             Some(driver) => driver.socket().to_owned(),
             None => self.layout.driver_socket(),
         };
+        let controller = driver.as_ref().and_then(Driver::controller_socket);
         let proxy = match &driver {
             Some(_) => {
                 let options = ProxyOptions {
                     listen: plugin_socket(&self.layout, &capabilities.name)?,
                     driver: socket.clone(),
-                    controller: self.manifest.controller_socket.clone(),
+                    controller: controller.clone(),
                     ledger: self.ledger,
                 };
                 Some(Proxy::serve(options, self.journal.clone())?)
@@ -135,7 +147,7 @@ impl Builder {
         // Controllers come after the proxy, since all they say goes through it.
         let channel = match &proxy {
             Some(proxy) if !self.controllers_unrecorded => proxy.channel()?,
-            _ => proxy::connect(self.manifest.controller_socket.as_ref().unwrap_or(&socket))?,
+            _ => proxy::connect(controller.as_ref().unwrap_or(&socket))?,
         };
         let clock = AdvancingClock::default();
         let shared_clock: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -157,6 +169,7 @@ impl Builder {
             proxy,
             served: None,
             driver: driver.map(Mutex::new),
+            preparation: Mutex::new(preparation),
             driver_killed: false.into(),
             driver_is_back: tokio::sync::Notify::new(),
             api_server,
@@ -189,12 +202,20 @@ impl Builder {
         Ok(bed)
     }
 
+    async fn prepare(&self) -> Result<Preparation, TestbedError> {
+        let state = self.layout.driver_state();
+        let made = std::fs::create_dir_all(&state);
+        made.map_err(|source| TestbedError::Prepare { path: state, source })?;
+        Ok(Preparation::of_case(&self.driver_options(), self.cleaned_by.clone()).await?)
+    }
+
     fn driver_options(&self) -> DriverOptions {
         DriverOptions {
             manifest: self.manifest.clone(),
             layout: self.layout.clone(),
             node: self.node.clone(),
             log: self.logs.join("driver.log"),
+            other_controller: None,
             cgroup: self.cgroup.clone(),
         }
     }

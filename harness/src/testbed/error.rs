@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::ApiError;
 
 use crate::api_server::ServeError;
-use crate::driver::{DriverError, RegistrarError};
+use crate::driver::{DriverError, PreparationError, RegistrarError};
 use crate::filesystem::MountError;
 use crate::node::NodeError;
 use crate::proxy::ProxyError;
@@ -15,6 +15,8 @@ use crate::proxy::ProxyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestbedError {
+    #[error("cannot prepare the driver's case")]
+    Preparation(#[from] PreparationError),
     #[error(transparent)]
     Driver(#[from] DriverError),
     #[error(transparent)]

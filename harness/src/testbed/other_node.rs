@@ -54,18 +54,23 @@ impl Surroundings {
         journal.leave_out(self.layout.root());
         let api_server = self.api_server.recorded_in(name, journal.clone());
         api_server.add_node(name)?;
+        let controller = match shares_state {
+            true => Some(self.controller_socket().await),
+            false => None,
+        };
         let driver_options = DriverOptions {
             manifest: self.manifest.clone(),
             layout: layout.clone(),
             node: name.to_owned(),
             log: self.logs.join(format!("driver-{name}.log")),
+            other_controller: controller.clone().filter(|_| self.manifest.starts_controller()),
             cgroup: self.cgroup.clone(),
         };
         let driver = Driver::start(driver_options, journal.clone()).await?;
         let proxy = ProxyOptions {
             listen: plugin_socket(&layout, self.driver_name())?,
             driver: layout.driver_socket(),
-            controller: shares_state.then(|| self.layout.driver_socket()),
+            controller: controller.or_else(|| driver.controller_socket()),
             ledger: None,
         };
         let proxy = Proxy::serve(proxy, journal.clone())?;

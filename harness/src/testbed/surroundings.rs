@@ -14,7 +14,7 @@ use crate::Layout;
 use crate::api_server::{ApiServer, Provisioner, Served};
 use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers, Volumes};
-use crate::driver::{Capabilities, Driver, Exit};
+use crate::driver::{Capabilities, Driver, Exit, Preparation, PreparationError};
 use crate::journal::Journal;
 use crate::manifest::Manifest;
 use crate::proxy::Proxy;
@@ -34,6 +34,8 @@ pub struct Surroundings {
     pub(super) served: Option<Served>,
     // After the proxy: calls that it passes on are refused by nobody but itself.
     pub(super) driver: Option<Mutex<Driver>>,
+    // After the driver, which uses it.
+    pub(super) preparation: Mutex<Option<Preparation>>,
     /// Whether the driver is dead because somebody wanted that.
     pub(super) driver_killed: Cell<bool>,
     pub(super) driver_is_back: Notify,
@@ -68,6 +70,12 @@ impl Surroundings {
     /// In surroundings without a driver.
     pub fn proxy(&self) -> &Proxy {
         self.proxy.as_ref().expect("a driver was started")
+    }
+
+    /// Where the driver's controller service answers.
+    pub(super) async fn controller_socket(&self) -> PathBuf {
+        let driver = self.driver().lock().await;
+        driver.controller_socket().unwrap_or_else(|| driver.socket().to_owned())
     }
 
     /// The proxy, where there is a driver behind it.
@@ -144,6 +152,17 @@ impl Surroundings {
         match &self.driver {
             Some(driver) => driver.lock().await.terminate(within).await,
             None => true,
+        }
+    }
+
+    /// Undoes what the manifest's commands have prepared, once the driver has ended.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub async fn clean_up(&self) -> Result<(), PreparationError> {
+        match &mut *self.preparation.lock().await {
+            Some(preparation) => preparation.close().await,
+            None => Ok(()),
         }
     }
 

@@ -120,6 +120,9 @@ impl Aftermath {
             bed.end(failed).await;
             after.count_processes(before.census.as_ref()).await;
             after.findings.extend(judge::log_used_up(bed.finish_log().await));
+            if let Err(error) = bed.clean_up().await {
+                after.findings.push(judge::environment(&error.to_string()));
+            }
         }
         after.findings.extend(judge::machine_written(&sandbox.written()));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());

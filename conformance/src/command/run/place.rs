@@ -31,6 +31,7 @@ impl Place {
         look::can_sandbox(facts)?;
         let rootless = flags.rootless();
         let manifest = manifest(&flags.driver, rootless)?;
+        look::prepare_run(&manifest, ledger, &reports.directory).await?;
         let abilities = look::ask(&manifest, rootless, ledger, &reports.directory, None).await?;
         let mut ground = look::ground(facts, &manifest, &abilities);
         if flags.driver.is_ours() {
@@ -54,6 +55,10 @@ impl Place {
     ) -> Result<(Self, Rc<Guests>), Exit> {
         let mut manifest = manifest(&flags.driver, false)?;
         super::refuse_running(&manifest, "in a guest")?;
+        if !manifest.per_run.is_empty() {
+            return Err(Exit::usage("cannot use [per_run] with guests: its commands run on this machine")
+                .hint("move them to [per_case], which runs in the guest"));
+        }
         let files = vm::packed(&mut manifest)?;
         // An emulated machine is slower than the one its author had in mind.
         manifest.timeouts.start = Span::new(3 * manifest.start_timeout());

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use harness::manifest::Manifest;
+use harness::manifest::{Manifest, Secrets};
 use vm_images::cache::Cache;
 use vm_images::fetch;
 use vm_images::images::Images;
@@ -124,30 +124,23 @@ pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>
         return Err(Exit::environment(message).hint("run its cases on this machine: --tier host"));
     }
     let mut files = manifest.guest.files.clone();
-    if let Some(program) = manifest.command.first_mut().filter(|program| *program != "/proc/self/exe") {
+    let Manifest { command, controller_command, per_case, .. } = manifest;
+    let commands = [command, controller_command, &mut per_case.prepare, &mut per_case.cleanup];
+    let programs = commands.into_iter().filter_map(|command| command.first_mut());
+    for program in programs.filter(|program| *program != "/proc/self/exe") {
         let path = match program.contains('/') {
             true => Some(PathBuf::from(&*program)).filter(|path| path.is_file()),
             false => on_path(program),
         };
         let Some(path) = path else {
             return Err(Exit::environment(format!(
-                "cannot start the driver: there is no program `{program}`"
+                "cannot put `{program}` into the guest: there is no such program"
             )));
         };
         *program = path.to_string_lossy().into_owned();
         files.push(path);
     }
-    let secrets = &manifest.secrets;
-    let secrets = [
-        &secrets.provision,
-        &secrets.controller_publish,
-        &secrets.node_stage,
-        &secrets.node_publish,
-        &secrets.controller_expand,
-        &secrets.node_expand,
-        &secrets.snapshot,
-    ];
-    files.extend(secrets.into_iter().flatten().cloned());
+    files.extend(manifest.all_secrets().flat_map(Secrets::files).cloned());
     match files.iter().find(|file| !file.exists()) {
         Some(missing) => {
             Err(Exit::usage(format!("there is no `{}` to put into the guest", missing.display())))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use contracts::event::{Lifecycle, Role};
 use harness::cgroup::Cgroup;
-use harness::driver::DriverError;
+use harness::driver::{DriverError, PreparationError};
 use harness::journal::{Journal, Witness};
 use harness::manifest::{Manifest, Secrets, Sensitive};
 use harness::masks::TELLING;
@@ -106,24 +106,15 @@ pub(crate) fn builder(
     let (manifest, logs) = (orders.manifest.clone(), orders.directory.clone());
     Testbed::builder(journal, sandbox.layout(), manifest, logs)
         .cgroup(cgroup)
+        .cleaned_by(sandbox.ledger())
         .outlived(foreign.map(Foreign::ledger), foreign::tag(orders, sandbox))
 }
 
 /// Every secret value of the manifest.
 fn secrets(manifest: &Manifest) -> Result<Vec<Sensitive<String>>, Refusal> {
-    let files = &manifest.secrets;
-    let files = [
-        &files.provision,
-        &files.controller_publish,
-        &files.node_stage,
-        &files.node_publish,
-        &files.controller_expand,
-        &files.node_expand,
-        &files.snapshot,
-    ];
     let mut secrets = Vec::new();
-    for file in files {
-        let values = Secrets::load(file.as_deref()).map_err(|error| Refusal::ours(&error))?;
+    for file in manifest.all_secrets().flat_map(Secrets::files) {
+        let values = Secrets::load(Some(file)).map_err(|error| Refusal::ours(&error))?;
         secrets.extend(values.into_values().filter(|value| value.reveal().len() >= TELLING));
     }
     Ok(secrets)
@@ -137,8 +128,15 @@ impl Refusal {
                 let chain = vec!["The node does not take the driver.".to_owned(), why.clone()];
                 Self { chain, hint: None, log: vec![], driver_has_ended: false }
             }
+            TestbedError::Preparation(error) => Self::of_preparation(error),
             error => Self::ours(error),
         }
+    }
+
+    /// A command of the manifest that has failed, in which no driver has a part.
+    pub fn of_preparation(error: &PreparationError) -> Self {
+        let (hint, log) = (Some(error.hint().to_owned()), error.tail().to_vec());
+        Self { chain: chain(error), hint, log, driver_has_ended: false }
     }
 
     /// A driver that cannot be tested.

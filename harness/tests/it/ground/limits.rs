@@ -71,7 +71,14 @@ fn start(command: &str, layout: Layout, cgroup: Arc<Cgroup>) -> DriverError {
     let manifest = Manifest::parse(&manifest, "driver.toml".as_ref()).unwrap();
     let log = layout.state().join("driver.log");
     let journal = Journal::new(Symbols::new(layout.clone()), None);
-    let options = DriverOptions { manifest, layout, node: "node-1".to_owned(), log, cgroup: Some(cgroup) };
+    let options = DriverOptions {
+        manifest,
+        layout,
+        node: "node-1".to_owned(),
+        log,
+        other_controller: None,
+        cgroup: Some(cgroup),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { Driver::start(options, journal).await.unwrap_err() })
 }

@@ -1,0 +1,222 @@
+//! What a manifest has done before its driver starts: variables, files, commands around each case and around the run,
+//! and a controller service of its own.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use expect_test::{Expect, expect};
+use serial_test::file_serial;
+use tests::{Residue, Volproof, built, has_root, settle};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two cases, which ask little.
+const FEW: &str = "csi::calls::name_of_128 csi::calls::taken_name";
+
+fn fake_csi(sabotage: &str) -> String {
+    let program = built().display();
+    format!(
+        "exec {program} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} {sabotage}"
+    )
+}
+
+/// A directory of the machine that commands of the manifest may write to.
+fn outside(volproof: &Volproof) -> String {
+    let directory = volproof.directory().join("outside");
+    fs::create_dir(&directory).expect("a directory");
+    directory.display().to_string()
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[file_serial(root)]
+fn each_case_is_prepared_and_cleaned_up_and_the_run_once() {
+    if !has_root() {
+        return;
+    }
+    let volproof = Volproof::new();
+    let outside = outside(&volproof);
+    let command = format!(
+        "test \"$COLOUR\" = \"blue node-1\" && grep -q \"at {{state}}\" {{state}}/conf/driver.yaml && \
+         test -e {{state}}/prepared && {}",
+        fake_csi("")
+    );
+    let manifest = format!(
+        r#"
+command = ["/bin/sh", "-c", '''{command}''']
+host_paths = ["{outside}"]
+env = {{ COLOUR = "blue {{node}}", WHERE = "{outside}" }}
+
+[files]
+"{{state}}/conf/driver.yaml" = "at {{state}}"
+
+[per_case]
+prepare = ["sh", "-c", "touch prepared; echo {{state}} >> $WHERE/prepared"]
+cleanup = ["sh", "-c", "rm prepared && echo {{node}} >> $WHERE/cleaned"]
+
+[per_run]
+prepare = ["sh", "-c", "echo once >> $WHERE/run"]
+cleanup = ["sh", "-c", "echo over >> $WHERE/run"]
+"#
+    );
+    let run = volproof.file("driver.toml", &manifest).args("run --driver driver.toml --report out").args(FEW);
+    let ended = run.run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let at = |name: &str| lines(&ended.directory.path().join("outside").join(name));
+    // The driver is asked first, as a case of its own.
+    let times = ended.results().cases().len() + 1;
+    assert_eq!(at("prepared"), vec!["/var/lib/volproof/drv"; times]);
+    assert_eq!(at("cleaned"), vec!["node-1"; times]);
+    assert_eq!(at("run"), ["once", "over"]);
+}
+
+#[track_caller]
+fn refused(manifest: &str, told: Expect) {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let run = Volproof::new().file("driver.toml", manifest).args("run --driver driver.toml").args(FEW);
+    let ended = run.env(name, &mark).run();
+    told.assert_eq(&ended.told());
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new());
+}
+
+#[test]
+#[file_serial(root)]
+fn prepare_that_fails_is_told_with_its_last_words() {
+    refused(
+        r#"
+command = ["/no/driver", "{endpoint}"]
+[per_case]
+prepare = ["sh", "-c", "echo vgcreate: no space; exit 5"]
+"#,
+        expect![[r#"
+            exit 4
+            --- stderr
+            error: per_case.prepare of the manifest ended with status 5: `sh -c 'echo vgcreate: no space; exit 5'`
+              its last words:
+                vgcreate: no space
+
+              hint: the driver has no part in it: run the command by hand, and mend it
+        "#]],
+    );
+}
+
+#[test]
+#[file_serial(root)]
+fn prepare_that_hangs_is_killed_at_its_limit() {
+    refused(
+        r#"
+command = ["/no/driver", "{endpoint}"]
+[per_run]
+prepare = ["sh", "-c", "echo waiting for the cloud; sleep 1000"]
+[timeouts]
+prepare = "300ms"
+"#,
+        expect![[r#"
+            exit 4
+            --- stderr
+            error: per_run.prepare of the manifest did not end within 0.3 s: `sh -c 'echo waiting for the cloud; sleep 1000'`
+              its last words:
+                waiting for the cloud
+
+              hint: if it only needs longer: `prepare` below [timeouts]
+        "#]],
+    );
+}
+
+#[test]
+#[file_serial(root)]
+fn cleanup_that_fails_is_an_error_and_no_fault_of_the_driver() {
+    if !has_root() {
+        return;
+    }
+    // The first to be cleaned up is the driver's that is only asked.
+    let manifest = format!(
+        "command = [\"/bin/sh\", \"-c\", '''{}''']\nhost_paths = [\".\"]\n[per_case]\ncleanup = ['sh', '-c', \
+         'if test -e $PWD_OF_RUN/asked; then exit 7; fi; touch $PWD_OF_RUN/asked']\n[env]\nPWD_OF_RUN = \"WHERE\"\n",
+        fake_csi("")
+    );
+    let volproof = Volproof::new();
+    let manifest = manifest.replace("WHERE", &volproof.directory().display().to_string());
+    let run = volproof.file("driver.toml", &manifest).args("run --driver driver.toml --report out");
+    let ended = run.args("csi::calls::name_of_128").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.stdout.contains("ERROR ["), "{}", ended.told());
+    assert!(
+        ended.stdout.contains("per_case.cleanup of the manifest ended with status 7"),
+        "{}",
+        ended.told()
+    );
+}
+
+#[test]
+#[file_serial(root)]
+fn killed_run_is_cleaned_up_by_its_janitor() {
+    if !has_root() {
+        return;
+    }
+    let volproof = Volproof::new();
+    let outside = outside(&volproof);
+    let manifest = format!(
+        r#"
+command = ["/bin/sh", "-c", '''touch {outside}/runs; sleep 1000''', "{{endpoint}}"]
+host_paths = ["{outside}"]
+env = {{ WHERE = "{outside}" }}
+[timeouts]
+start = "1000s"
+[per_case]
+prepare = ["true"]
+cleanup = ["sh", "-c", "echo case >> $WHERE/cleaned"]
+[per_run]
+cleanup = ["sh", "-c", "echo run >> $WHERE/cleaned"]
+"#
+    );
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let run = volproof.file("driver.toml", &manifest).args("run --driver driver.toml").args(FEW);
+    let (mut child, directory) = run.env(name, &mark).start();
+    let outside = directory.path().join("outside");
+    let wait = |there: &dyn Fn() -> bool, what: &str| {
+        let end = Instant::now() + PATIENCE;
+        while !there() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait(&|| outside.join("runs").exists(), "the driver was not started");
+    assert!(!outside.join("cleaned").exists());
+    child.kill().expect("the run can be killed");
+    child.wait().expect("it has ended");
+    wait(&|| lines(&outside.join("cleaned")).len() == 2, "nothing has cleaned up");
+    assert_eq!(lines(&outside.join("cleaned")), ["case", "run"]);
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new());
+}
+
+/// The same driver twice: only the controller's fault can be found by a case about `CreateVolume`.
+#[test]
+#[file_serial(root)]
+fn controller_command_serves_the_controller_service() {
+    if !has_root() {
+        return;
+    }
+    let broken = "--sabotage create-ignores-conflict";
+    for (of_node, of_controller, code) in [(broken, "", 0), ("", broken, 1)] {
+        let manifest = format!(
+            "command = ['sh', '-c', '''{}''']\ncontroller_command = ['sh', '-c', '''{}''']\n",
+            fake_csi(of_node),
+            fake_csi(of_controller)
+        );
+        let run =
+            Volproof::new().file("driver.toml", &manifest).args("run --driver driver.toml --report out");
+        let ended = run.args("csi::calls::taken_name csi::lifecycle csi::recovery").run();
+        assert_eq!(ended.code, Some(code), "{}", ended.told());
+        assert_eq!(ended.stdout.contains("DRV-011"), code == 1, "{}", ended.told());
+    }
+}
