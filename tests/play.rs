@@ -1,13 +1,15 @@
 //! `volproof play` as a person uses it: manifests that are mounted, and what is said of what cannot be played.
 
 use std::io::{BufRead, BufReader};
+use std::process::Child;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use tests::{Residue, Volproof, has_root, settle};
+use tempfile::TempDir;
+use tests::{Ended, Residue, Volproof, has_root, settle};
 
 const POD: &str = "\
 kind: Pod
@@ -55,6 +57,9 @@ mount  <web>/s             tmpfs
 all pods have their volumes
   web/d  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pvc-persistentvolumeclaim-data-8/mount
   web/s  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~secret/s
+  web/c  /d                       dir  rw
+  web/c  /s                       dir  ro
+  web/c  /dev/termination-log     file  \"\"  rw
 csi    Unpublish data web
 umount <publish:data/web>
 csi    Unstage data
@@ -85,7 +90,7 @@ fn mounts_stay_for_the_time_asked() {
     for line in lines.by_ref() {
         story += &format!("{line}\n");
         // The last that is told before it waits.
-        if line.starts_with("  web/s") {
+        if line.starts_with("  web/c  /dev") {
             break;
         }
     }
@@ -228,6 +233,178 @@ spec:
     let told = "event  Warning FailedAttachVolume pod/web: AttachVolume.Attach failed for volume \"disk\" : \
                 rpc error: code = NotFound desc = there is no volume `<volume:data>`";
     assert!(ended.stdout.contains(told) && ended.stderr.contains(told), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn driver_that_mounts_nothing_is_judged_as_in_a_run() {
+    if !has_root() {
+        return;
+    }
+    let ended = manifests().args("--once --sabotage publish-creates-file").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let finding = "     Finding NodePublishVolume: nothing is mounted at the target (`<publish:data/web>`).\n             DRV-055, MUST: ";
+    assert!(ended.stdout.contains(finding), "{}", ended.told());
+    assert!(!ended.stdout.contains("\nall pods have their volumes"), "{}", ended.told());
+    assert!(
+        ended.stdout.contains("  web/d: nothing is mounted at /var/lib/kubelet/pods/"),
+        "{}",
+        ended.told()
+    );
+}
+
+/// A pod whose container sees its volume in three ways.
+const WAYS: &str = "\
+kind: Pod
+metadata: {name: ways}
+spec:
+  securityContext: {runAsUser: 7}
+  initContainers: [{name: first, image: x, volumeMounts: [{name: d, mountPath: /first}]}]
+  containers:
+  - name: c
+    image: x
+    securityContext: {runAsUser: 0}
+    volumeMounts:
+    - {name: d, mountPath: /all}
+    - {name: d, mountPath: /part, subPath: a/b}
+    - {name: d, mountPath: /usr/share/ways, readOnly: true}
+  - {name: other, image: x, volumeMounts: [{name: d, mountPath: /all}]}
+  volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]
+";
+
+fn inside(words: &[&str]) -> Ended {
+    let play = Volproof::new()
+        .file("ways.yaml", WAYS)
+        .file("claim.yaml", CLAIM)
+        .args("play ways.yaml claim.yaml -q");
+    words.iter().fold(play, |play, word| play.arg(word)).run()
+}
+
+#[test]
+#[file_serial(root)]
+fn command_in_a_container_sees_the_volumes_as_its_pod_asks() {
+    if !has_root() {
+        return;
+    }
+    let script =
+        "echo hi >/part/f; cat /all/a/b/f /usr/share/ways/a/b/f; echo no >/usr/share/ways/f; id -u; exit 3";
+    let ended = inside(&["--", "sh", "-c", script]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), "hi\nhi\n0\n"), "{}", ended.told());
+    assert!(ended.stderr.contains("Read-only file system"), "{}", ended.told());
+    assert!(ended.stderr.contains("the command ended with exit code 3"), "{}", ended.told());
+
+    let ended = inside(&["--in", "ways/other", "--", "id", "-u"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "7\n"), "{}", ended.told());
+    let ended = inside(&["--in", "ways/none", "--", "true"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    assert!(ended.stderr.contains("no container `none` of the pod `ways` runs"), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn sub_path_that_leads_out_of_the_volume_is_refused() {
+    if !has_root() {
+        return;
+    }
+    let pod = WAYS.replace("a/b", "../../etc");
+    let ended =
+        Volproof::new().file("p.yaml", &pod).file("c.yaml", CLAIM).args("play p.yaml c.yaml --once").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let told =
+        "  the container ways/c cannot start: unable to provision SubPath `../../etc`: must not contain '..'";
+    assert!(ended.stdout.contains(told), "{}", ended.told());
+}
+
+#[test]
+fn field_that_is_not_honoured_is_named() {
+    let pod = POD.replace("spec:\n", "spec:\n  nodeName: node-7\n");
+    let claim = CLAIM.replace("spec: {", "spec: {dataSourceRef: {kind: Backup, name: b}, ");
+    let run = Volproof::new().file("pod.yaml", &pod).file("claim.yaml", &claim);
+    let ended = run.args("play pod.yaml claim.yaml --once").arg("--driver-cmd").arg("/nowhere/driver").run();
+    for field in ["`spec.nodeName` of Pod `web`", "`spec.dataSourceRef` of PersistentVolumeClaim `data`"] {
+        assert!(ended.stderr.contains(&format!("note: {field} is not honoured: ")), "{}", ended.told());
+    }
+}
+
+/// The parameters of a class and the secrets that it names reach the driver, and what is missing is told.
+#[test]
+#[file_serial(root)]
+fn class_whose_secret_is_missing_is_not_ignored() {
+    if !has_root() {
+        return;
+    }
+    let class = "\
+kind: StorageClass
+metadata: {name: fast}
+provisioner: fake.csi.volproof.dev
+parameters:
+  csi.storage.k8s.io/node-stage-secret-name: missing
+  csi.storage.k8s.io/node-stage-secret-namespace: default
+";
+    let claim = CLAIM.replace("spec: {", "spec: {storageClassName: fast, ");
+    let run = Volproof::new().file("pod.yaml", POD).file("claim.yaml", &claim).file("class.yaml", class);
+    let ended = run.args("play pod.yaml claim.yaml class.yaml --once --timeout 6s").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    assert!(ended.stderr.contains("secrets \"missing\" not found"), "{}", ended.told());
+}
+
+/// A play that goes on until it is interrupted, whose files are edited meanwhile.
+struct Playing {
+    run: Child,
+    directory: TempDir,
+    lines: Box<dyn Iterator<Item = String>>,
+}
+
+impl Playing {
+    fn start(play: Volproof) -> Self {
+        let (mut run, directory) = play.start();
+        let lines = BufReader::new(run.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        Self { run, directory, lines: Box::new(lines) }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.directory.path().join(name), text).expect("its directory is there");
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, told: &str) {
+        assert!(self.lines.any(|line| line.starts_with(told)), "never told: {told}");
+    }
+
+    fn end(mut self) -> Option<i32> {
+        let group = Pid::from_raw(self.run.id().try_into().expect("a process id"));
+        killpg(group, Signal::SIGINT).expect("it waits");
+        self.lines.for_each(drop);
+        self.run.wait().expect("it ends").code()
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn changed_files_are_applied_while_it_plays() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let mut playing = Playing::start(manifests().env(name, &mark));
+    playing.wait_for("all pods have their volumes");
+    // A claim grows, and does not shrink.
+    playing.write("claim.yaml", &CLAIM.replace("20Mi", "40Mi"));
+    playing.wait_for("apply  PersistentVolumeClaim data asks for 40Mi instead of 20Mi");
+    playing.wait_for("csi    Expand data");
+    playing.write("claim.yaml", CLAIM);
+    playing.wait_for("apply  PersistentVolumeClaim data stays as it is: a claim never shrinks");
+    // A half-written file changes nothing.
+    playing.write("pod.yaml", &POD.replace("kind: Pod", "kind: ["));
+    // The volume moves to another pod: the first one goes before the second one has it.
+    playing.write("pod.yaml", &POD.replace("name: web", "name: other"));
+    playing.wait_for("apply  Pod other is created");
+    playing.wait_for("apply  Pod web is deleted");
+    playing.wait_for("all pods have their volumes");
+    playing.wait_for("  other/d  ");
+    assert_eq!(playing.end(), Some(0));
+    assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
 }
 
 const SCENARIO: &str = "\

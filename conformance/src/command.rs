@@ -215,7 +215,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
     let colour = cli.color.wanted();
     let result = match cli.command {
         Command::Run(flags) => run::run(*flags, colour, &Called { words, start: called }),
-        Command::Play(flags) => play::run(&flags),
+        Command::Play(flags) => play::run(&flags, colour),
         Command::Compare(flags) => compare::run(&flags),
         Command::Watch(flags) => watch::run(&flags, colour),
         Command::Check(flags) => check::run(&flags),

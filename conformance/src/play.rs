@@ -5,13 +5,18 @@
 //! [compared](crate::compare). Time is the world's: where nothing is under way it skips. [`files`] reads manifests;
 //! their pods are given what they want, it is told live, and taken down again when whoever looks on has seen enough.
 
+mod apply;
 mod claims;
+mod containers;
 pub(crate) mod files;
+mod honoured;
 mod live;
 pub(crate) mod manifest;
 mod names;
 mod objects;
+mod presence;
 pub(crate) mod scenario;
+mod session;
 mod snapshot;
 mod steps;
 mod time;
@@ -20,15 +25,14 @@ mod world;
 mod yaml;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::future::LocalBoxFuture;
 use harness::private;
 use harness::sandbox::Sandbox;
 
-use files::Files;
 use runner::message::{Played, Said, Script};
+use runner::played::Findings;
 use runner::worker::Voice;
 use scenario::{Action, Scenario};
 use testbed::message::{Orders, Refusal};
@@ -36,6 +40,12 @@ use world::World;
 
 /// The file in a worker's directory that holds the trace.
 pub(crate) const TRACE: &str = "trace.jsonl";
+
+/// The file in a worker's directory whose appearance means that it has been seen enough.
+pub(crate) const ENOUGH: &str = "enough";
+
+/// The file there that holds changed manifests, until the player has taken them.
+pub(crate) const CHANGED: &str = "changed.json";
 
 /// Plays a script in this sandbox. The trace is in the worker's directory when this returns.
 pub(crate) fn perform<'a>(
@@ -47,7 +57,7 @@ pub(crate) fn perform<'a>(
     let played = async move {
         match script {
             Script::Scenario(text) => play(orders, sandbox, text, voice).await,
-            Script::Manifests { files, once } => play_files(orders, sandbox, files, *once, voice).await,
+            Script::Manifests(manifests) => session::play(orders, sandbox, manifests, voice).await,
         }
     };
     Box::pin(async move { played.await.map_err(|error| Refusal::ours(error.as_ref())) })
@@ -58,7 +68,7 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
     let mut world = World::put_up(orders, sandbox, &scenario, None).await?;
     voice.hide(world.journal.masks().clone());
-    let mut failures = Vec::new();
+    let (mut failures, mut findings) = (Vec::new(), Findings::default());
     for (number, step) in scenario.steps.iter().enumerate() {
         tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
         if steps::takes_no_time(step) {
@@ -86,59 +96,11 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     }
     write(&orders.directory.join(TRACE), &trace)?;
     let left = world.take_down().await;
+    for finding in findings.since(&world.journal) {
+        voice.say(&Said::Found(Box::new(finding)));
+    }
     Ok(Played { failures, left })
 }
-
-/// The file in a worker's directory whose appearance means that it has been seen enough.
-pub(crate) const ENOUGH: &str = "enough";
-
-/// Gives the pods of manifests what they want, tells what happens, and takes it down when that is asked for.
-async fn play_files(
-    orders: &Orders,
-    sandbox: &Sandbox,
-    texts: &[(String, String)],
-    once: bool,
-    voice: &Voice,
-) -> anyhow::Result<Played> {
-    let files = Files::parse(texts).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
-    let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
-    voice.hide(world.journal.masks().clone());
-    let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
-    world.claims_are_bound().await;
-    world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
-    let (enough, begun) = (orders.directory.join(ENOUGH), Instant::now());
-    // Whoever looks on decides himself how long he waits; the other half is for taking everything down.
-    let limit = once.then(|| PATIENCE.min(orders.timeout / 2));
-    let mut played = Played::default();
-    let mut ready = false;
-    while !enough.exists() {
-        tokio::time::sleep(LOOK).await;
-        world.news().await.iter().for_each(|line| tell(line));
-        if !ready && world.all_mounted().await {
-            ready = true;
-            // How they came by them is told before, whatever has happened since the last look.
-            world.news().await.iter().for_each(|line| tell(line));
-            tell("all pods have their volumes");
-            world.places().await.iter().for_each(|line| tell(line));
-            voice.say(&Said::Ready);
-        }
-        if !ready && limit.is_some_and(|limit| begun.elapsed() >= limit) {
-            played.failures.push(world.not_ready(begun.elapsed()).await);
-            break;
-        }
-    }
-    played.left = world.take_down_pods().await;
-    world.news().await.iter().for_each(|line| tell(line));
-    write(&orders.directory.join(TRACE), &world.finish().await)?;
-    played.left.extend(world.take_down().await);
-    Ok(played)
-}
-
-/// How long pods may take to get their volumes if nobody looks on: as long as the kubelet waits for them at once.
-const PATIENCE: Duration = Duration::from_secs(123);
-
-/// How often it is looked for news.
-const LOOK: Duration = Duration::from_millis(100);
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     private::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))

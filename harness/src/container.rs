@@ -13,11 +13,13 @@ mod follow;
 mod inside;
 mod look;
 mod message;
+mod program;
 mod runc;
 mod view;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -38,6 +40,7 @@ use runc::Bundle;
 pub use device_group::{DeviceGroup, DeviceGroupError, place as device_group};
 pub use inside::main;
 pub use oci_spec::runtime::Spec;
+pub use program::{TERMINAL, bring_programs, take_terminal_back};
 pub use runc::groups as runc_groups;
 pub use view::View;
 
@@ -112,12 +115,30 @@ impl Container {
     /// # Errors
     /// When the configuration cannot be carried out.
     pub async fn start(spec: &Spec, log: &Path, group: Option<DeviceGroup>) -> Result<Self, ContainerError> {
+        Self::start_at(spec, log, group, &[]).await
+    }
+
+    /// The same with these open descriptors, at which [`Container::run`] runs programs: [`TERMINAL`].
+    ///
+    /// # Errors
+    /// When the configuration cannot be carried out.
+    pub async fn start_at(
+        spec: &Spec,
+        log: &Path,
+        group: Option<DeviceGroup>,
+        terminal: &[RawFd],
+    ) -> Result<Self, ContainerError> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
         let doors = group.as_ref().map(DeviceGroup::door).transpose().map_err(ContainerError::Start)?;
         let doors: Vec<File> = doors.into_iter().collect();
-        // SAFETY: it only writes to files that are open.
-        unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
+        let terminal = terminal.to_vec();
+        let enter = move || {
+            terminal.iter().try_for_each(|descriptor| survive_exec(*descriptor))?;
+            cgroup::enter(&doors)
+        };
+        // SAFETY: it only makes system calls, on descriptors that are open.
+        unsafe { command.pre_exec(enter) };
         let mut container = Self::spawn(command, spec, log)?;
         container.group = group;
         let config = serde_json::to_string(spec).expect("a configuration is a map with text keys");
@@ -166,6 +187,11 @@ impl Container {
             _ => return Err(ContainerError::Ended),
         }
         Ok(())
+    }
+
+    /// Shows nothing but what this configuration has, which is a part of its own.
+    pub fn show_only(&mut self, spec: &Spec) {
+        self.shown = message::shown(spec);
     }
 
     /// The process group all of it is in.
@@ -246,6 +272,18 @@ impl Container {
         }
     }
 
+    /// Runs a program inside to its end, however long that takes, at the terminal that it was started with. Returns the
+    /// code that a shell would have for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn run(&mut self, words: Vec<String>) -> Result<u8, ContainerError> {
+        match self.ask_within(Question::Run(words), Duration::MAX).await? {
+            Answer::Exited(code) => Ok(code),
+            _ => Err(ContainerError::Ended),
+        }
+    }
+
     /// Reads files that are replaced all at once, again and again and each time all of one generation, until they
     /// hold `last`: what was read, without repetition.
     ///
@@ -312,6 +350,14 @@ impl Container {
         }
         ended?;
         self.group.take().map_or(Ok(()), Guard::close)
+    }
+}
+
+fn survive_exec(descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: it takes any number.
+    match unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

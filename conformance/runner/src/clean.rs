@@ -17,7 +17,10 @@ pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
     match message {
         Said::Progress(Progress::Step(step)) => cleaner.text(step),
         // An expectation is written into the suite's source unchanged.
-        Said::Progress(Progress::Expectation(_) | Progress::CutPower) | Said::Ready | Said::Kept => {}
+        Said::Progress(Progress::Expectation(_) | Progress::CutPower)
+        | Said::Ready
+        | Said::Exited(_)
+        | Said::Kept => {}
         Said::Abilities(abilities) => cleaner.abilities(abilities),
         Said::Refused(Refusal { chain, hint, log, driver_has_ended: _ }) => {
             cleaner.texts(chain);
@@ -25,6 +28,7 @@ pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
             cleaner.texts(log);
         }
         Said::Told(line) => cleaner.text(line),
+        Said::Found(finding) => cleaner.finding(finding),
         Said::Played(Played { failures, left }) => {
             cleaner.texts(failures);
             cleaner.texts(left);
@@ -58,6 +62,11 @@ impl Cleaner<'_> {
         self.texts(last_words);
     }
 
+    fn finding(&self, finding: &mut Finding) {
+        let Finding { contract: _, method: _, party: _, strength: _, consequence_of: _, .. } = finding;
+        self.texts([&mut finding.cause, &mut finding.sentence, &mut finding.cites]);
+    }
+
     fn outcome(&self, outcome: &mut Outcome) {
         // Dead ends are compared and never shown.
         let Outcome {
@@ -78,10 +87,7 @@ impl Cleaner<'_> {
             self.texts(cause);
             self.texts(event);
         }
-        for finding in findings {
-            let Finding { contract: _, method: _, party: _, strength: _, consequence_of: _, .. } = finding;
-            self.texts([&mut finding.cause, &mut finding.sentence, &mut finding.cites]);
-        }
+        findings.iter_mut().for_each(|finding| self.finding(finding));
         self.texts(left_behind);
         self.texts(kernel);
         self.texts(unchecked);

@@ -111,7 +111,7 @@ fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
     witnesses.into_iter().collect()
 }
 
-fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
+pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
     let strength = promise::find(rule.id).map(|promise| promise.strength);
     let mut sentence = described(violation, symbols);
     if [driver::NO_DEVICE, driver::NOT_THE_DEVICE].contains(&violation.cause) {

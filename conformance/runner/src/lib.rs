@@ -17,6 +17,7 @@ mod judge;
 pub mod logs;
 pub mod merge;
 pub mod message;
+pub mod played;
 pub mod promises;
 pub mod registry;
 pub mod report;

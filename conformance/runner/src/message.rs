@@ -35,6 +35,13 @@ pub enum Task {
     Play(Script),
 }
 
+impl Task {
+    /// Whether it runs a program at the terminal of the run.
+    pub fn needs_terminal(&self) -> bool {
+        matches!(self, Self::Play(Script::Manifests(Manifests { inside: Some(_), .. })))
+    }
+}
+
 /// What is played instead of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,12 +49,30 @@ pub enum Script {
     /// The text of a scenario.
     Scenario(String),
     /// Manifests, until they were seen enough.
-    Manifests {
-        /// Name and text of each file.
-        files: Vec<(String, String)>,
-        /// Whether it is over as soon as all pods have their volumes.
-        once: bool,
-    },
+    Manifests(Manifests),
+}
+
+/// Manifests to be played.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifests {
+    /// Name and text of each file.
+    pub files: Vec<(String, String)>,
+    /// Whether it is over as soon as all pods have their volumes.
+    pub once: bool,
+    /// What runs in a container as soon as all pods have their volumes; then it is over.
+    pub inside: Option<Inside>,
+}
+
+/// A program that runs in a container of a pod, at the terminal of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// The pod; the first one if none is named.
+    pub pod: Option<String>,
+    /// Its container; the first one if none is named.
+    pub container: Option<String>,
+    pub command: Vec<String>,
+    /// Whether it is a shell, beside which nothing else is told.
+    pub is_shell: bool,
 }
 
 /// How a script went.
@@ -71,8 +96,12 @@ pub enum Said {
     Refused(Refusal),
     /// What a player has to tell while it plays.
     Told(String),
-    /// Every pod of the manifests that are played has its volumes.
+    /// What the rules say against the driver or the node while manifests are played.
+    Found(Box<Finding>),
+    /// Every pod of the manifests that are played has its volumes, or has those that it can get.
     Ready,
+    /// The program in a container has ended, with this code: the terminal is the run's again.
+    Exited(u8),
     /// The end of a scenario. The last line.
     Played(Played),
     /// The end of a case. The last line, unless the sandbox is kept.

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,12 +21,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use harness::container::TERMINAL;
 use harness::driver::machine_options;
 use harness::facts::in_guest;
 use harness::load;
 use harness::masks::Masks;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
@@ -66,11 +68,17 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let directory = held(&assignment.orders.directory);
     assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
     let Assignment { task, orders } = &assignment;
+    if task.needs_terminal() {
+        TERMINAL
+            .iter()
+            .try_for_each(|number| close_on_exec(*number))
+            .map_err(|error| Refusal::ours(&error))?;
+    }
     let name = match task {
         Task::Ask => "asking the driver".to_owned(),
         Task::Case(id, _) => id.to_string(),
         Task::Play(Script::Scenario(_)) => "playing a scenario".to_owned(),
-        Task::Play(Script::Manifests { .. }) => "playing manifests".to_owned(),
+        Task::Play(Script::Manifests(_)) => "playing manifests".to_owned(),
     };
     let ledger = Some(orders.ledger.clone());
     let user_namespace = orders.rootless;
@@ -96,6 +104,13 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
         Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver_has_ended: false }
     })?;
     Ok((assignment, sandbox))
+}
+
+/// Keeps a descriptor of the run's terminal from all processes that this one starts.
+fn close_on_exec(number: RawFd) -> nix::Result<()> {
+    // SAFETY: the run gave this process this descriptor, and nothing closes it.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map(drop)
 }
 
 /// A path to a directory that leads there also from a sandbox that does not show it.

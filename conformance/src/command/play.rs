@@ -1,9 +1,12 @@
 //! `volproof play`: plays a scenario or manifests in a sandbox, tells what happens, and writes the trace.
 
+mod changes;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use harness::container;
 use harness::facts::Facts;
 use harness::manifest::Manifest;
 
@@ -15,14 +18,18 @@ use crate::play::{ENOUGH, TRACE};
 use runner::dispatch::Ledger;
 use runner::dispatch::lane::{self, Ended};
 use runner::exit_code;
-use runner::message::{Assignment, Played, Said, Script, Task};
+use runner::finding::Finding;
+use runner::message::{Assignment, Inside, Manifests, Played, Said, Script, Task};
+use runner::report::line::{FoundLines, Palette};
 use testbed::message::Orders;
 
 /// Play manifests, or a scenario.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 all of it came, and went again; 1 something did not, and stderr says what there was \
-                  instead; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
+    after_help = "While manifests are played they may be edited: a changed file is applied as soon as it is written. A claim \
+                  grows, a pod whose entry is deleted goes, a pod that is changed is made anew, and what is added is made.\n\n\
+                  Exit codes: 0 all of it came, went again, and no promise was broken; 1 something did not, a MUST is \
+                  broken, or the command failed; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
 )]
 pub(super) struct Flags {
     /// Kubernetes manifests: pods, with their claims, classes, secrets, config maps and services. They are mounted until
@@ -39,6 +46,17 @@ pub(super) struct Flags {
     /// written there is thrown away
     #[arg(long, conflicts_with = "scenario")]
     allow_host_path: bool,
+    /// With manifests: open a shell in a container as soon as all pods have their volumes, with the programs of this
+    /// machine, and take everything down when it ends
+    #[arg(long, conflicts_with_all = ["scenario", "command"])]
+    shell: bool,
+    /// The container for --shell or CMD: the first one of the first pod otherwise
+    #[arg(long = "in", value_name = "POD[/CONTAINER]", conflicts_with = "scenario")]
+    container: Option<String>,
+    /// With manifests: what to run in a container as soon as all pods have their volumes, with the programs of this
+    /// machine; everything is taken down when it ends
+    #[arg(last = true, value_name = "CMD", conflicts_with = "scenario")]
+    command: Vec<String>,
     /// Write what happened here, as the recordings have it
     #[arg(long, value_name = "OUT")]
     trace: Option<PathBuf>,
@@ -52,7 +70,7 @@ pub(super) struct Flags {
     driver: DriverFlags,
 }
 
-pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     let (script, host_paths) = script(flags)?;
     if let Some(trace) = &flags.trace {
         // Found out before anything is done, and not after it.
@@ -75,7 +93,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
             eprintln!("note: what is made or written in `{path}` is thrown away; --allow-host-path leaves it on this machine");
         }),
     }
-    under_ledger(async |ledger| play(flags, script, manifest, rootless, ledger).await)
+    under_ledger(async |ledger| play(flags, colour, script, manifest, rootless, ledger).await)
 }
 
 /// The directories of the machine in which these paths are, or will be made.
@@ -108,11 +126,42 @@ fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
     let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
     let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
     let files = Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
-    Ok((Script::Manifests { files: texts, once: flags.once }, files.host_paths()))
+    files.notes().iter().for_each(|note| eprintln!("note: {note}"));
+    let manifests = Manifests { files: texts, once: flags.once, inside: inside(flags)? };
+    Ok((Script::Manifests(manifests), files.host_paths()))
+}
+
+/// What is to run in a container.
+fn inside(flags: &Flags) -> Result<Option<Inside>, Exit> {
+    let command = match (flags.shell, flags.command.is_empty()) {
+        (true, _) => vec!["/bin/sh".to_owned()],
+        (false, false) => flags.command.clone(),
+        (false, true) if flags.container.is_none() => return Ok(None),
+        (false, true) => {
+            return Err(Exit::usage("--in names a container, and nothing is to run in it")
+                .hint("add --shell, or `-- CMD`"));
+        }
+    };
+    let named = flags.container.as_deref();
+    let (pod, container) = match named.map(|named| named.split_once('/').ok_or(named)) {
+        None => (None, None),
+        Some(Ok((pod, container))) => (Some(pod.to_owned()), Some(container.to_owned())),
+        Some(Err(pod)) => (Some(pod.to_owned()), None),
+    };
+    Ok(Some(Inside { pod, container, command, is_shell: flags.shell }))
+}
+
+/// What the player has said that counts at the end.
+#[derive(Default)]
+struct Heard {
+    end: Option<Result<Played, Exit>>,
+    found: Vec<Finding>,
+    exited: Option<u8>,
 }
 
 async fn play(
     flags: &Flags,
+    colour: bool,
     script: Script,
     manifest: Manifest,
     rootless: bool,
@@ -122,26 +171,22 @@ async fn play(
     look::prepare_run(&manifest, ledger, &directory).await?;
     let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);
     let assignment = Assignment { task: Task::Play(script), orders: Orders { rootless, ..orders } };
-    let mut end = None;
-    let hear = |said| match said {
-        Said::Told(line) if !flags.quiet => println!("{line}"),
-        Said::Played(played) => end = Some(Ok(played)),
-        Said::Refused(refusal) => end = Some(Err(look::refused(refusal))),
-        Said::Ready if flags.once => enough(&directory),
-        Said::Ready => eprintln!("Ctrl-C takes everything down"),
-        _ => {}
-    };
+    let mut heard = Heard::default();
+    let hear = |said| heard.take(said, flags, colour, &directory);
     let cancel = async {
         // The first asks for a tidy end where there is one to be had, the second ends everything.
-        if flags.scenario.is_none() && tokio::signal::ctrl_c().await.is_ok() {
-            enough(&directory);
+        if flags.scenario.is_none() {
+            tokio::select! {
+                pressed = tokio::signal::ctrl_c() => if pressed.is_ok() { enough(&directory) },
+                () = changes::follow(&flags.files, &directory) => {}
+            }
         }
         tokio::signal::ctrl_c().await
     };
     let ended = lane::run(&assignment, hear, cancel).await.map_err(anyhow::Error::from)?;
-    let played = match (end, ended) {
+    let played = match (heard.end.take(), ended) {
         (Some(end), _) => end,
-        (None, Ended::Kept(_)) => unreachable!("nobody told the player to keep anything"),
+        (None, Ended::Kept(_)) => unreachable!("the player was not asked to keep anything"),
         (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
         (None, Ended::Lost(why)) => Err(Exit::environment("the player is lost").details([why])),
         (None, Ended::Hung(stuck)) => {
@@ -150,33 +195,57 @@ async fn play(
         (None, Ended::Exited(status)) => Err(Exit::environment(format!("the player has ended: {status}"))
             .details(runner::logs::last_words(&directory))),
     };
-    let code = played.and_then(|played| outcome(flags, &directory, played));
+    let code = played.and_then(|played| heard.outcome(flags, &directory, &played));
     if code.as_ref().is_err_and(|exit| !exit.is_interruption()) {
         ledger.keep(&directory)?;
     }
     code
 }
 
+impl Heard {
+    fn take(&mut self, said: Said, flags: &Flags, colour: bool, directory: &Path) {
+        match said {
+            Said::Told(line) if !flags.quiet => println!("{line}"),
+            Said::Found(finding) => {
+                let palette = if colour { Palette::coloured() } else { Palette::plain() };
+                print!("{}", FoundLines(palette, &finding));
+                self.found.push(*finding);
+            }
+            Said::Exited(code) => {
+                container::take_terminal_back();
+                self.exited = Some(code);
+            }
+            Said::Played(played) => self.end = Some(Ok(played)),
+            Said::Refused(refusal) => self.end = Some(Err(look::refused(refusal))),
+            Said::Ready if flags.once => enough(directory),
+            Said::Ready => eprintln!("Ctrl-C takes everything down"),
+            _ => {}
+        }
+    }
+
+    fn outcome(&self, flags: &Flags, directory: &Path, played: &Played) -> Result<u8, Exit> {
+        if let Some(trace) = &flags.trace {
+            std::fs::copy(directory.join(TRACE), trace).map_err(anyhow::Error::from)?;
+        }
+        for failure in &played.failures {
+            eprintln!("{failure}\n");
+        }
+        for line in &played.left {
+            eprintln!("left behind: {line}");
+        }
+        let failed = self.exited.filter(|code| *code != 0 && !flags.shell);
+        if let Some(code) = failed {
+            eprintln!("the command ended with exit code {code}");
+        }
+        let is_broken = self.found.iter().any(Finding::is_fault);
+        let is_good = played.failures.is_empty() && played.left.is_empty() && !is_broken && failed.is_none();
+        Ok(if is_good { exit_code::OK } else { exit_code::CASES_FAILED })
+    }
+}
+
 /// Tells the player that it has been seen enough. If that cannot be told, the second Ctrl-C is what remains.
 fn enough(directory: &Path) {
     drop(std::fs::write(directory.join(ENOUGH), ""));
-}
-
-fn outcome(flags: &Flags, directory: &Path, played: Played) -> Result<u8, Exit> {
-    if let Some(trace) = &flags.trace {
-        std::fs::copy(directory.join(TRACE), trace).map_err(anyhow::Error::from)?;
-    }
-    for failure in &played.failures {
-        eprintln!("{failure}\n");
-    }
-    for line in &played.left {
-        eprintln!("left behind: {line}");
-    }
-    Ok(if played.failures.is_empty() && played.left.is_empty() {
-        exit_code::OK
-    } else {
-        exit_code::CASES_FAILED
-    })
 }
 
 /// A scenario that cannot be played: where, what, and what was probably meant.

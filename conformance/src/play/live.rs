@@ -5,34 +5,46 @@ use std::time::Duration;
 
 use api::VolumeSource;
 use contracts::event::{Emitted, Event, TraceLine};
+use serde_json::Value;
 
 use super::manifest;
 use super::world::World;
 use testbed::failure::chain;
 
 /// How long pods may take to go.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 impl World {
     /// Gives every pod to the node.
     pub(super) fn add_all(&mut self) -> Result<(), Vec<String>> {
+        self.scenario.pods.clone().iter().try_for_each(|document| self.add(document))
+    }
+
+    /// Gives a pod to the node.
+    pub(super) fn add(&mut self, document: &Value) -> Result<(), Vec<String>> {
         let root = Self::root_path(&self.layout).to_string_lossy().into_owned();
-        for document in self.scenario.pods.clone() {
-            let pod = manifest::pod(&document, &root).map_err(|error| chain(&error))?;
-            let name = pod.meta.name.clone();
-            for volume in &pod.volumes {
-                if let VolumeSource::Csi(_) = &volume.source {
-                    let (symbols, uid) = (self.journal.symbols(), format!("uid-{name}"));
-                    symbols.name_inline(
-                        volume.name.as_str(),
-                        if pod.meta.uid.is_empty() { &uid } else { &pod.meta.uid },
-                    );
-                }
+        let pod = manifest::pod(document, &root).map_err(|error| chain(&error))?;
+        let name = pod.meta.name.clone();
+        for volume in &pod.volumes {
+            if let VolumeSource::Csi(_) = &volume.source {
+                let (symbols, uid) = (self.journal.symbols(), format!("uid-{name}"));
+                symbols.name_inline(
+                    volume.name.as_str(),
+                    if pod.meta.uid.is_empty() { &uid } else { &pod.meta.uid },
+                );
             }
-            self.node.add_pod(pod).map_err(|error| chain(&error))?;
-            self.pods.insert(name);
         }
+        self.node.add_pod(pod).map_err(|error| chain(&error))?;
+        self.pods.insert(name);
         Ok(())
+    }
+
+    /// Takes a pod from the node, and waits until nothing of it is left.
+    pub(super) async fn remove(&mut self, name: &str) -> Result<(), String> {
+        let failed = |error| chain(&error).join(": ");
+        self.node.remove_pod(name, false).await.map_err(failed)?;
+        self.pods.remove(name);
+        self.node.wait_gone(name, LIMIT).await.map_err(failed)
     }
 
     /// What has happened since the last time: events of Kubernetes, and the story if nothing is under way.

@@ -93,7 +93,7 @@ impl World {
         log.scenario(scenario);
         // The limits of a case hold here as well.
         let cgroup = testbed::limits::of_driver(orders, sandbox);
-        let builder = builder(orders, scenario, journal, layout).cgroup(cgroup);
+        let builder = builder(orders, scenario, files.is_none(), journal, layout).cgroup(cgroup);
         let around = builder.cleaned_by(sandbox.ledger()).surround().await?;
         add_objects(&around, scenario, files)?;
         log.line("driver_started", json!({ "args": null }));
@@ -284,13 +284,19 @@ fn furnish(layout: &Layout) -> Result<()> {
 }
 
 /// The testbed of a scenario.
-fn builder(orders: &Orders, scenario: &Scenario, journal: Journal, layout: Layout) -> Builder {
+fn builder(
+    orders: &Orders,
+    scenario: &Scenario,
+    is_recorded: bool,
+    journal: Journal,
+    layout: Layout,
+) -> Builder {
     let (manifest, logs) = (orders.manifest.clone(), orders.directory.clone());
     let builder = Testbed::builder(journal, layout, manifest, logs)
         .attach_after(Duration::from_millis(scenario.attach_delay_ms))
-        // No recording has what a controller said to the driver.
-        .controllers_unrecorded()
         .patience(PATIENCE);
+    // No recording has what a controller said to the driver.
+    let builder = if is_recorded { builder.controllers_unrecorded() } else { builder };
     if !scenario.driver.disable {
         return builder;
     }

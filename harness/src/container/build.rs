@@ -311,7 +311,7 @@ fn become_user(process: &Process) -> Result {
     Ok(())
 }
 
-/// Keeps these capabilities and no others. Nothing is executed any more, so the bounding set plays no part.
+/// Keeps these capabilities and no others, also in what is executed here later.
 fn limit_to(names: &[String]) -> Result {
     let plain = |name: &str| name.to_lowercase().replace('_', "");
     // What this machine itself was not given, nobody in it can be.
@@ -321,6 +321,10 @@ fn limit_to(names: &[String]) -> Result {
         .filter(|(known, _)| names.iter().any(|name| plain(name) == plain(known)))
         .map(|(_, capability)| capability)
         .collect();
+    for (_, capability) in CapabilitySet::all().difference(wanted).iter_names() {
+        // One that this kernel does not have needs no limit.
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
     let sets = CapabilitySets { effective: wanted, permitted: wanted, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).map_err(at("give up capabilities"))
 }

@@ -20,6 +20,7 @@ use super::build::{self, BuildError};
 use super::follow;
 use super::look;
 use super::message::{Answer, Question};
+use super::program;
 use super::runc;
 
 /// The process `__container`. Its standard input is a socket: the configuration comes first, then questions. Where
@@ -118,6 +119,7 @@ fn answer(question: Question) -> io::Result<Answer> {
         }
         Question::Identity => identity().map(Answer::Text),
         Question::Follow(path, names, last) => follow::follow(&path, &names, &last).map(Answer::Read),
+        Question::Run(words) => program::run(&words).map(Answer::Exited),
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) enum Question {
     Identity,
     /// A directory of files that are replaced all at once, their names, and what they hold in the end.
     Follow(PathBuf, Vec<String>, String),
+    /// A program with its arguments, at the terminal that the container was given.
+    Run(Vec<String>),
 }
 
 impl fmt::Display for Question {
@@ -35,6 +37,7 @@ impl fmt::Display for Question {
             Self::OpenNode(major, minor) => write!(f, "open the device {major}:{minor}"),
             Self::Identity => f.write_str("say who it is"),
             Self::Follow(path, ..) => write!(f, "follow `{}`", path.display()),
+            Self::Run(words) => write!(f, "run `{}`", words.join(" ")),
         }
     }
 }
@@ -50,6 +53,8 @@ pub(super) enum Answer {
     /// What was read together, without repetition.
     Read(Vec<Vec<String>>),
     Done,
+    /// A program has ended, with the code that a shell would have for it.
+    Exited(u8),
     Refused {
         what: String,
         errno: i32,

@@ -81,6 +81,18 @@ impl View {
     }
 }
 
+impl View {
+    /// What it was given, a line each: its volumes and devices without what is in them, and whether it may write.
+    pub fn given(&self, symbols: &Symbols) -> Vec<String> {
+        let given = self.0.iter().filter(|sight| sight.depth == 0);
+        let line = |sight: &Sight| {
+            let path = sight.path.display().to_string();
+            format!("{path:<24} {}", Rest { sight, symbols, private: true })
+        };
+        given.map(line).collect()
+    }
+}
+
 struct Rest<'a> {
     sight: &'a Sight,
     symbols: &'a Symbols,

@@ -4,12 +4,14 @@
 //! and the worker's whole sandbox dies.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use harness::container::TERMINAL;
 use harness::load;
 use harness::private;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -77,7 +79,9 @@ async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, Ow
     command.arg("__worker").stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     // A terminal's Ctrl-C is for the run alone: it ends its workers itself.
     command.process_group(0).kill_on_drop(true);
-    let pairs = [(report_write.as_raw_fd(), REPORT_FD), (lifeline_read.as_raw_fd(), LIFELINE_FD)];
+    let mut pairs = vec![(report_write.as_raw_fd(), REPORT_FD), (lifeline_read.as_raw_fd(), LIFELINE_FD)];
+    let terminal = if assignment.task.needs_terminal() { terminal()? } else { vec![] };
+    pairs.extend(terminal.iter().map(AsRawFd::as_raw_fd).zip(TERMINAL));
     // SAFETY: between fork and exec only dup2 is called, which is async-signal-safe, on descriptors that
     // live until the end of this function.
     unsafe { command.pre_exec(move || pairs.iter().try_for_each(|(from, to)| place(*from, *to))) };
@@ -85,7 +89,7 @@ async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, Ow
     let mut stdin = child.stdin.take().expect("it is piped");
     stdin.write_all(&serde_json::to_vec(assignment).map_err(io::Error::other)?).await?;
     drop(stdin);
-    nix::fcntl::fcntl(&report_read, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
+    fcntl(&report_read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((child, pipe::Receiver::from_owned_fd(report_read)?, lifeline_write))
 }
 
@@ -99,12 +103,17 @@ fn place(from: RawFd, to: RawFd) -> io::Result<()> {
 
 /// A pipe whose descriptors are out of the way of the fixed ones and do not survive exec.
 fn high_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-    let high = |fd: &OwnedFd| -> io::Result<OwnedFd> {
-        let raw = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(10))?;
-        // SAFETY: the descriptor was made one line above and belongs to nobody else.
-        Ok(unsafe { OwnedFd::from_raw_fd(raw) })
-    };
     Ok((high(&read)?, high(&write)?))
+}
+
+/// Copies of this process's input, output and errors.
+fn terminal() -> io::Result<Vec<OwnedFd>> {
+    Ok(vec![high(io::stdin())?, high(io::stdout())?, high(io::stderr())?])
+}
+
+fn high(descriptor: impl AsFd) -> io::Result<OwnedFd> {
+    let raw = fcntl(descriptor, FcntlArg::F_DUPFD_CLOEXEC(10))?;
+    // SAFETY: the descriptor was made one line above and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }

@@ -70,6 +70,8 @@ impl Verdict {
             | Said::Told(_)
             | Said::Ready
             | Said::Played(_)
+            | Said::Found(_)
+            | Said::Exited(_)
             | Said::Kept => {}
         }
     }

@@ -329,17 +329,37 @@ impl Display for FindingLine<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self(palette, found) = *self;
         let style = palette.odd;
-        let word = match (found.finding.strength, found.finding.consequence_of.is_empty()) {
-            (_, false) => "Consequence",
-            (Some(Strength::Should), _) => "Recommended",
-            (Some(Strength::Advice), _) => "Advice",
-            (Some(Strength::Must) | None, _) => "Finding",
-        };
+        let word = word(&found.finding);
         writeln!(f, "{style}{word:>12}{style:#} {}", found.finding.sentence)?;
         writeln!(f, "{:12} {} in {}", "", found.finding.contract, found.case)?;
         match found.also_in.as_slice() {
             [] => Ok(()),
             others => writeln!(f, "{:12} also in {}", "", named(others)),
+        }
+    }
+}
+
+/// What a finding is called, by how far it binds.
+fn word(finding: &Finding) -> &'static str {
+    match (finding.strength, finding.consequence_of.is_empty()) {
+        (_, false) => "Consequence",
+        (Some(Strength::Should), _) => "Recommended",
+        (Some(Strength::Advice), _) => "Advice",
+        (Some(Strength::Must) | None, _) => "Finding",
+    }
+}
+
+/// One finding outside of a case: what happened, and the promise with its words.
+pub struct FoundLines<'a>(pub Palette, pub &'a Finding);
+
+impl Display for FoundLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, finding) = *self;
+        let style = if finding.is_fault() { palette.bad } else { palette.odd };
+        writeln!(f, "{style}{:>12}{style:#} {}", word(finding), finding.sentence)?;
+        match finding.cites.is_empty() {
+            true => writeln!(f, "{:12} {}", "", finding.contract),
+            false => writeln!(f, "{:12} {}", "", finding.cites),
         }
     }
 }

@@ -1,0 +1,68 @@
+//! What is played without a case, held against the same rules as a case: while it happens, and at its end.
+
+use std::collections::BTreeSet;
+
+use contracts::driver;
+use contracts::rule::{Judge, Rest, Witness};
+use harness::journal::Journal;
+
+use crate::finding::Finding;
+use crate::judge;
+
+/// The witnesses that speak wherever something is played: calls, mounts, and what the node announces.
+const WITNESSES: [Witness; 3] = [Witness::Rpc, Witness::Kernel, Witness::File];
+
+/// The findings of what is played. Each is given out once.
+pub struct Findings {
+    judge: Judge,
+    /// How many lines of the journal are judged.
+    judged: usize,
+    given: BTreeSet<(String, String, String)>,
+}
+
+impl Default for Findings {
+    fn default() -> Self {
+        let judge = Judge::new(driver::RULES.iter().copied(), &WITNESSES);
+        Self { judge, judged: 0, given: BTreeSet::new() }
+    }
+}
+
+impl Findings {
+    /// What the driver has broken since the last look.
+    pub fn since(&mut self, journal: &Journal) -> Vec<Finding> {
+        let lines = journal.since(self.judged);
+        self.judged += lines.len();
+        let broken: Vec<_> = lines.iter().flat_map(|line| self.judge.event(line)).collect();
+        let found = broken.iter().filter_map(|violation| {
+            let rule = driver::RULES.iter().find(|rule| rule.id == violation.contract)?;
+            Some(judge::drivers(rule, violation, journal.symbols()))
+        });
+        let found: Vec<Finding> = found.collect();
+        self.new_ones(found)
+    }
+
+    /// What else is found in all of it. `rest` says what is still wanted; without it things were cut off, and what
+    /// should happen in the end is not asked for.
+    pub async fn at_the_end(&mut self, journal: &Journal, rest: Option<&Rest>) -> Vec<Finding> {
+        let (mut found, _) = judge::judgement(&journal.trace(), rest, journal.symbols());
+        journal.suspects_settle().await;
+        found.extend(judge::irregular(&journal.irregular(), journal.symbols()));
+        let secrets = journal.told_secrets();
+        found.extend(secrets.iter().map(|(method, key)| judge::secret_repeated(method, key)));
+        judge::sort(&mut found);
+        self.new_ones(found)
+    }
+
+    /// The end of a driver that was asked for by nobody.
+    pub fn driver_ended(&mut self, said: &str) -> Vec<Finding> {
+        self.new_ones(judge::driver_ended(said, &[]))
+    }
+
+    fn new_ones(&mut self, found: impl IntoIterator<Item = Finding>) -> Vec<Finding> {
+        let is_new = |finding: &Finding| {
+            let (contract, method, cause) = finding.key();
+            self.given.insert((contract.to_owned(), method.to_owned(), cause.to_owned()))
+        };
+        found.into_iter().filter(is_new).collect()
+    }
+}

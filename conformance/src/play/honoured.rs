@@ -1,0 +1,113 @@
+//! The fields of manifests that mean something in a cluster and nothing here: each is named, and none ignored in silence.
+//! Touches nothing.
+
+use serde_json::Value;
+
+use super::files::Files;
+use super::manifest;
+use super::world::NODE;
+
+/// The fields by kind, with the reason.
+const NOT_HONOURED: &[(&str, &str, &str)] = &[
+    ("StorageClass", "/allowedTopologies", "there is one node here"),
+    ("Pod", "/spec/nodeSelector", "there is one node here"),
+    ("Pod", "/spec/affinity", "there is one node here"),
+    ("Pod", "/spec/topologySpreadConstraints", "there is one node here"),
+];
+
+impl Files {
+    /// What is written down and not honoured, a line each.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let pods = self.scenario.pods.iter().map(|pod| ("Pod", pod));
+        let others =
+            self.claims.iter().map(|document| (document["kind"].as_str().unwrap_or_default(), document));
+        pods.chain(others).flat_map(|(kind, document)| of_one(kind, document)).collect()
+    }
+}
+
+fn of_one(kind: &str, document: &Value) -> Vec<String> {
+    let name = manifest::name(document);
+    let is_there = |pointer: &str| document.pointer(pointer).is_some_and(|value| !value.is_null());
+    let unhonoured = NOT_HONOURED.iter().filter(|(of, pointer, _)| *of == kind && is_there(pointer));
+    let line = |field: &str, why: &str| format!("`{field}` of {kind} `{name}` is not honoured: {why}");
+    let field = |pointer: &str| pointer.trim_start_matches('/').replace('/', ".");
+    let mut notes: Vec<String> = unhonoured.map(|(_, pointer, why)| line(&field(pointer), why)).collect();
+    if kind == "Pod" {
+        notes.extend(of_pod(document).into_iter().map(|(field, why)| line(&field, &why)));
+    }
+    for field in ["dataSource", "dataSourceRef"] {
+        let source =
+            document.pointer(&format!("/spec/{field}/kind")).and_then(Value::as_str).unwrap_or_default();
+        if kind == "PersistentVolumeClaim"
+            && !["", "PersistentVolumeClaim", "VolumeSnapshot"].contains(&source)
+        {
+            let why = format!("nothing here fills a volume from an object of kind `{source}`");
+            notes.push(line(&format!("spec.{field}"), &why));
+        }
+    }
+    notes
+}
+
+/// What a pod asks for and does not get: images, the programs in them, and another node.
+fn of_pod(pod: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or(NODE);
+    if node != NODE {
+        found.push(("spec.nodeName".to_owned(), format!("there is one node here, `{NODE}`")));
+    }
+    let list =
+        |key: &str| pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();
+    for volume in list("volumes").filter(|volume| volume.get("image").is_some()) {
+        let name = volume["name"].as_str().unwrap_or_default();
+        found.push((format!("spec.volumes[{name}].image"), "no image is pulled here".to_owned()));
+    }
+    for kind in ["initContainers", "containers"] {
+        for container in
+            list(kind).filter(|container| container.get("command").or(container.get("args")).is_some())
+        {
+            let name = container["name"].as_str().unwrap_or_default();
+            let why = "there are no images; `-- CMD` runs a program of this machine".to_owned();
+            found.push((format!("spec.{kind}[{name}].command"), why));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &str = "\
+kind: Pod
+metadata: {name: web}
+spec:
+  nodeName: node-2
+  nodeSelector: {disk: fast}
+  containers: [{name: c, command: [sleep], volumeMounts: [{name: d, mountPath: /d}]}]
+  volumes: [{name: d, persistentVolumeClaim: {claimName: data}}, {name: i, image: {reference: x}}]
+---
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  dataSourceRef: {apiGroup: example.com, kind: Backup, name: s}
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Mi}}
+";
+
+    #[test]
+    fn fields_that_are_not_honoured_are_named() {
+        let files = Files::parse(&[("all.yaml".to_owned(), ALL.to_owned())]).expect("it can be played");
+        let fields = [
+            "spec.nodeSelector",
+            "spec.nodeName",
+            "spec.volumes[i].image",
+            "spec.containers[c].command",
+            "spec.dataSourceRef",
+        ];
+        let notes = files.notes();
+        assert_eq!(notes.len(), fields.len(), "{notes:?}");
+        for (note, field) in notes.iter().zip(fields) {
+            assert!(note.starts_with(&format!("`{field}` of ")), "{note}");
+        }
+    }
+}
