@@ -97,7 +97,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
         ("--sabotage delete-while-in-use", IN_USE, 1, &[("DRV-021", "must")]),
         (
             "--sabotage unstage-while-published",
-            "csi::calls::incompatible_publish_is_refused",
+            "csi::calls::published_volume_is_not_unstaged",
             0,
             &[("DRV-075", "advice")],
         ),

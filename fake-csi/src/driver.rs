@@ -96,6 +96,25 @@ impl Driver {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
     }
 
+    /// Whether a volume was detached since the driver started.
+    pub(crate) fn has_detached(&self) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains("a detached volume")
+    }
+
+    /// The bug: a volume belongs to the path where it was first staged.
+    pub(crate) fn refuse_other_path(&self, id: &str, path: &Path) -> Result<(), Status> {
+        if !self.breaks(Sabotage::UnstageKeepsRecord) {
+            return Ok(());
+        }
+        let staged = format!("{id} staged at {}", path.display());
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().any(|other| other.starts_with(&format!("{id} staged at ")) && *other != staged) {
+            return Err(Status::failed_precondition("the volume is staged at another path"));
+        }
+        seen.insert(staged);
+        Ok(())
+    }
+
     /// Fails the first call with secrets, and repeats them, if that is the sabotage.
     pub(crate) fn tell_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<(), Status> {
         if self.breaks(Sabotage::SecretsInErrors) && !secrets.is_empty() && self.is_first("secrets") {

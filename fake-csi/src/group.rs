@@ -76,7 +76,11 @@ impl Driver {
             true => format!("{} {}", request.name, self.count()),
             false => request.name.clone(),
         };
-        let (group, work) = self.journal.transact(|books| plan(books, &name, &sources))?;
+        let planned = self.journal.transact(|books| plan(books, &name, &sources));
+        if planned.is_err() && self.breaks(Sabotage::GroupLeavesHalf) {
+            drop(std::fs::write(self.options.state.join("snapshots").join(&request.name), ""));
+        }
+        let (group, work) = planned?;
         if !group.created {
             self.fill_group(&group, work)?;
         }
@@ -146,7 +150,14 @@ impl Driver {
     fn describe_group(&self, group: &Group) -> Result<v1::VolumeGroupSnapshot, Status> {
         let missing = usize::from(self.breaks(Sabotage::GroupMissesOne));
         let listed = group.snapshots.iter().skip(missing);
-        let snapshots = listed.map(|id| self.snapshot(id).map(|found| describe(&found)));
+        let told = |found| {
+            let mut told = describe(&found);
+            if self.breaks(Sabotage::GroupHidesItself) {
+                told.group_snapshot_id.clear();
+            }
+            told
+        };
+        let snapshots = listed.map(|id| self.snapshot(id).map(told));
         Ok(v1::VolumeGroupSnapshot {
             group_snapshot_id: group.id.clone(),
             snapshots: snapshots.collect::<Result<_, _>>()?,

@@ -62,6 +62,13 @@ impl Driver {
         validate::required("volume_id", &request.volume_id)?;
         validate::at_most("node_id", &request.node_id, validate::NODE_ID_LIMIT)?;
         validate::map("secrets", &request.secrets)?;
+        if self.breaks(Sabotage::DetachNeedsNode) {
+            validate::required("node_id", &request.node_id)?;
+        }
+        if self.breaks(Sabotage::DetachKeepsPlace) {
+            // It only has to be remembered.
+            _ = self.is_first("a detached volume");
+        }
 
         let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
         self.journal.transact(|books| {
@@ -99,7 +106,10 @@ impl Driver {
             let message = format!("the volume can be reached from zone `{}` only", volume.zone);
             return Err(Status::failed_precondition(message));
         }
-        let count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();
+        let mut count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();
+        if self.breaks(Sabotage::DetachKeepsPlace) && self.has_detached() {
+            count += 1;
+        }
         let is_limited = self.options.max_volumes > 0 && !self.breaks(Sabotage::AttachBeyondLimit);
         if is_limited && count as i64 >= self.options.max_volumes {
             return Err(Status::resource_exhausted(format!("node `{node}` has {count} volumes, its limit")));

@@ -180,6 +180,10 @@ impl Driver {
     ) -> Result<Volume, Status> {
         let origin = match source.as_ref().map(|source| Origin::find(books, source)).transpose() {
             Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => None,
+            Err(unknown) if self.breaks(Sabotage::FailedCopyStays) => {
+                drop(fs::write(self.options.state.join("volumes").join(&request.name), ""));
+                return Err(unknown);
+            }
             origin => origin?,
         };
         let source = source.filter(|_| origin.is_some());
@@ -261,6 +265,9 @@ impl Driver {
         }
         if limit.is_some_and(|limit| limit < capacity) {
             return Err(Status::out_of_range(format!("a volume for this use has at least {capacity} bytes")));
+        }
+        if capacity > self.options.capacity && self.breaks(Sabotage::CreateTooLargeIsInternal) {
+            return Err(Status::internal("there is no space"));
         }
         if capacity > self.options.capacity {
             return Err(Status::out_of_range(format!("{capacity} bytes are more than there are")));

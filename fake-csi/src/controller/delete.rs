@@ -6,7 +6,7 @@ use csi_proto::v1;
 use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
 use tonic::Status;
 
-use crate::books::{Backing, Source, Volume};
+use crate::books::{Backing, Capability, Mode, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{copy, loop_device, mount};
@@ -45,8 +45,8 @@ impl Driver {
             let taken = snapshots.values().filter(|snapshot| snapshot.source == volume.id);
             taken.cloned().try_for_each(|snapshot| self.drop_snapshot(&snapshot))?;
         }
-        if self.breaks(Sabotage::CloneDiesWithSource) {
-            self.empty_clones(&volume)?;
+        if self.breaks(Sabotage::CloneDiesWithSource) || self.breaks(Sabotage::DeleteEmptiesOthers) {
+            self.empty_others(&volume)?;
         }
         if !self.breaks(Sabotage::DeleteLeavesImage) {
             self.remove_contents(&volume)?;
@@ -56,12 +56,13 @@ impl Driver {
     }
 
     /// The bug: takes what was copied for what is shared.
-    fn empty_clones(&self, volume: &Volume) -> Result<(), Status> {
+    fn empty_others(&self, volume: &Volume) -> Result<(), Status> {
         let volumes = self.journal.read(|books| books.volumes.clone())?;
         let source = Some(Source::Volume(volume.id.clone()));
-        for clone in volumes.values().filter(|clone| clone.source == source) {
+        let all = self.breaks(Sabotage::DeleteEmptiesOthers);
+        for other in volumes.values().filter(|other| all || other.source == source) {
             let image =
-                fs::File::create(self.contents_of(clone)).and_then(|file| file.set_len(clone.capacity));
+                fs::File::create(self.contents_of(other)).and_then(|file| file.set_len(other.capacity));
             image.map_err(|error| Status::internal(error.to_string()))?;
         }
         Ok(())
@@ -92,6 +93,9 @@ impl Driver {
         let refusal =
             capabilities.iter().find_map(|capability| self.supports(volume.backing, capability).err());
         let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
+        let is_old = |one: &Capability| one.mode == Mode::SingleNodeWriter;
+        let unknown = capabilities.iter().any(is_old) && self.breaks(Sabotage::RefusesSingleNodeWriter);
+        let refusal = refusal.or_else(|| unknown.then(|| "the access mode is unknown".to_owned()));
         let nothing = || "it was not looked at".to_owned();
         let refusal = refusal.or_else(|| self.breaks(Sabotage::ValidateConfirmsNothing).then(nothing));
         Ok(match refusal {

@@ -72,6 +72,7 @@ impl Driver {
         Ok(v1::ControllerExpandVolumeResponse {
             capacity_bytes: signed(match self.breaks(Sabotage::ExpandReportsOldSize) {
                 true => volume.capacity,
+                false if self.breaks(Sabotage::ExpandShrinks) => required,
                 false => wanted,
             }),
             node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),

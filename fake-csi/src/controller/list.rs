@@ -35,7 +35,10 @@ impl Driver {
         if self.breaks(Sabotage::ListRepeatsToken) {
             page.after = None;
         }
-        let (volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
+        let (mut volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
+        if self.breaks(Sabotage::ListForgetsNewest) && request.max_entries == 0 {
+            volumes.pop();
+        }
         let told = |volume: &Volume| {
             let mut described = self.describe(volume);
             if self.breaks(Sabotage::ListTellsHalf) {

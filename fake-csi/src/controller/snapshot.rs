@@ -81,7 +81,12 @@ impl Driver {
             }
             return Ok(v1::DeleteSnapshotResponse {});
         };
-        if let Some(group) = &snapshot.group {
+        if self.breaks(Sabotage::DeleteSnapshotTakesSiblings) {
+            let snapshots = self.journal.read(|books| books.snapshots.clone())?;
+            let siblings = snapshots.values().filter(|other| other.source == snapshot.source);
+            siblings.clone().try_for_each(|sibling| self.drop_snapshot(sibling))?;
+        }
+        if let Some(group) = snapshot.group.as_ref().filter(|_| !self.breaks(Sabotage::DeleteMemberOfGroup)) {
             let message = format!("the snapshot is part of the group `{group}`, and is deleted with it");
             return Err(Status::invalid_argument(message));
         }
@@ -96,7 +101,9 @@ impl Driver {
         validate::required("snapshot_id", &request.snapshot_id)?;
         validate::map("secrets", &request.secrets)?;
         let snapshot = self.snapshot(&request.snapshot_id)?;
-        Ok(v1::GetSnapshotResponse { snapshot: Some(describe(&snapshot)) })
+        let mut described = describe(&snapshot);
+        described.ready_to_use &= !self.breaks(Sabotage::GetSnapshotNotReady);
+        Ok(v1::GetSnapshotResponse { snapshot: Some(described) })
     }
 
     pub(crate) fn list_snapshots(
@@ -190,7 +197,9 @@ impl Driver {
         let hidden = Snapshot { created: false, name: String::new(), ..snapshot.clone() };
         let entries = vec![Entry::Snapshot(Box::new(hidden))];
         self.journal.transact(|_| Ok::<_, Status>((entries, ())))?;
-        copy::remove(&self.contents_of_snapshot(snapshot))?;
+        if !self.breaks(Sabotage::DeleteSnapshotLeavesImage) {
+            copy::remove(&self.contents_of_snapshot(snapshot))?;
+        }
         let entries = vec![Entry::SnapshotGone(snapshot.id.clone())];
         self.journal.transact(|_| Ok::<_, Status>((entries, ())))
     }

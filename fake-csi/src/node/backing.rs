@@ -108,7 +108,8 @@ impl NodeService {
     pub(super) fn device_node(&self, volume: &Volume, read_only: bool) -> Result<PathBuf, Status> {
         let contents = self.driver.contents_of(volume);
         if !read_only {
-            let device = LoopDevice::find(&contents, false)?;
+            let other = self.device_of_another(volume)?;
+            let device = other.or(LoopDevice::find(&contents, false)?);
             let device = device.ok_or_else(|| Status::failed_precondition("the device is not attached"))?;
             return Ok(device.path().to_owned());
         }
@@ -118,6 +119,18 @@ impl NodeService {
         }
         let device = LoopDevice::find_or_attach(&contents, true, Lifetime::UntilDetached)?;
         Ok(device.path().to_owned())
+    }
+
+    /// The bug: the first device that is found.
+    fn device_of_another(&self, volume: &Volume) -> Result<Option<LoopDevice>, Status> {
+        if !self.driver.breaks(Sabotage::BlockShowsOther) {
+            return Ok(None);
+        }
+        let others = self.driver.journal.read(|books| books.volumes.clone())?;
+        let others = others.values().filter(|other| other.id != volume.id);
+        let mut found =
+            others.filter_map(|other| LoopDevice::find(&self.driver.contents_of(other), false).ok()?);
+        Ok(found.next_back())
     }
 
     /// The volume's file system, made now if the volume never had one.

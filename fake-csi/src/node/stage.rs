@@ -38,7 +38,13 @@ impl NodeService {
         }
 
         let _claim = self.claim_alone(&request.volume_id)?;
-        let volume = self.driver.volume(&request.volume_id)?;
+        let volume = match self.driver.volume(&request.volume_id) {
+            Err(_) if self.driver.breaks(Sabotage::NodeAcceptsUnknownVolume) => {
+                return Ok(v1::NodeStageVolumeResponse {});
+            }
+            found => found?,
+        };
+        self.driver.refuse_other_path(&volume.id, &path)?;
         self.may_use(&volume, &capability, &request.publish_context)?;
         if self.is_already_staged(&volume, &path, &capability)? {
             return Ok(v1::NodeStageVolumeResponse {});
@@ -104,10 +110,22 @@ impl NodeService {
                 staging.finished = true;
             }
         })?;
+        self.spoil_contents(volume, &staging.path);
         if self.driver.breaks(Sabotage::StageFailsButMounts) && self.driver.is_first(&volume.id) {
             return Err(Status::internal("the mount was made, and then something else failed"));
         }
         Ok(())
+    }
+
+    /// The bugs: what is in a volume when it is staged.
+    fn spoil_contents(&self, volume: &Volume, path: &Path) {
+        if self.driver.breaks(Sabotage::NewVolumeHasFile) && volume.source.is_none() {
+            drop(std::fs::write(path.join(".driver"), &volume.id));
+        }
+        if self.driver.breaks(Sabotage::CopyDropsLinks) && volume.source.is_some() {
+            let links = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+            links.filter(|path| path.is_symlink()).for_each(|path| drop(std::fs::remove_file(path)));
+        }
     }
 
     /// Undoes a staging. Until then the books have it as unfinished.

@@ -18,6 +18,7 @@ mod copies;
 mod identity;
 mod mounts;
 mod names;
+mod neighbours;
 mod publish;
 mod repeat;
 mod size;
@@ -84,4 +85,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour copies identity mounts names publish repeat size snapshots stage unpublish volumes }
+chapters! { behaviour copies identity mounts names neighbours publish repeat size snapshots stage unpublish volumes }

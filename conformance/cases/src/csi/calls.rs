@@ -226,16 +226,14 @@ async fn unknown_list_token_is_refused(cx: &mut Cx) -> Result {
     answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
 }
 
-/// A published volume is not published or staged in an incompatible way at the same path.
+/// A volume that is staged with a file system is not staged as a device at the same path.
 ///
-/// CSI, NodeStageVolume, NodePublishVolume: ALREADY_EXISTS if the path is in use for an incompatible request.
-/// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
+/// CSI, NodeStageVolume: ALREADY_EXISTS if the volume is staged and incompatible with the capability.
 #[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
-async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
+async fn incompatible_stage_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
-
     let staged = cx.last_request("NodeStageVolume")?;
     let mut as_device = staged.clone();
     as_device["volumeCapability"] =
@@ -243,22 +241,55 @@ async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
     let refused = ["AlreadyExists", "FailedPrecondition", "InvalidArgument"];
     let answer = cx.call("NodeStageVolume", as_device).await?;
     answer.asked("as a device, where the volume is staged with a file system,").is("DRV-047", &refused)?;
+    web.reads("/data/greeting", "hello").await?;
+    web.stop().await
+}
 
+/// A volume that is published for writing is not published read-only at the same target.
+///
+/// CSI, NodePublishVolume: ALREADY_EXISTS if the volume is published at the target in an incompatible way.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
     let mut read_only = cx.last_request("NodePublishVolume")?;
     read_only["readonly"] = json!(true);
     let refused = ["AlreadyExists", "FailedPrecondition"];
     let answer = cx.call("NodePublishVolume", read_only).await?;
     answer.asked("read-only, where the volume is published for writing,").is("DRV-058", &refused)?;
     web.writes("/data/greeting", "still mine").await?;
+    web.stop().await
+}
 
-    // Last: a driver may do as it is told, and then the pod has nothing to read any more.
+/// A volume that is published is not unstaged.
+///
+/// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
+#[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
+async fn published_volume_is_not_unstaged(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "still mine").await?;
+    let staged = cx.last_request("NodeStageVolume")?;
     let unstage = json!({ "volumeId": staged["volumeId"], "stagingTargetPath": staged["stagingTargetPath"] });
     let answer = cx.call("NodeUnstageVolume", unstage).await?.asked("of a volume that is published");
     answer.is_refused("DRV-075")?;
+    // A driver may do as it is told, and then the pod has nothing to read any more.
     if !answer.is_ok() {
         web.reads("/data/greeting", "still mine").await?;
     }
     web.stop().await
+}
+
+/// A volume is detached from its node where no node is named, and can be attached again.
+///
+/// CSI, ControllerUnpublishVolumeRequest.node_id is OPTIONAL: without it the volume is unpublished from all nodes.
+#[case(needs = [Creates, Attaches, Filesystem, Root])]
+async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let answer = cx.call("ControllerUnpublishVolume", json!({ "volumeId": cx.handle(&data) })).await?;
+    answer.asked("without a node").is("DRV-034", &["OK"])?;
+    node.attach_again().await
 }
 
 /// Each optional call that the node service reports works on a published volume, and is refused where the volume is

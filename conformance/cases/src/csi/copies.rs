@@ -200,6 +200,21 @@ async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     is_refused(cx, made, codes, "volume")
 }
 
+/// A copy that could not be made leaves nothing in the driver's directory.
+///
+/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+#[case(needs = [Clones, Creates, Filesystem, OwnProcess])]
+async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let before = cx.driver_files()?;
+    for attempt in ["copy", "another-copy"] {
+        drop(cx.volume(attempt).copy_of_id(&cx.unknown_volume().0).create_if_supported().await?);
+    }
+    let told = "Each CreateVolume of a copy that was refused left a file in the driver's directory.";
+    cx.keeps("DRV-045", "CreateVolume", cx.driver_files()? < before + 2, told)?;
+    cx.delete_volume(&data).await?.succeeds()
+}
+
 /// A volume from a snapshot that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.

@@ -145,6 +145,29 @@ async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     gone.asked("of a volume that does not exist").is("DRV-020", &["OK"])
 }
 
+/// A volume that does not exist is neither staged nor published.
+///
+/// CSI, NodeStageVolume, NodePublishVolume: NOT_FOUND if the volume does not exist.
+#[case(needs = [Creates, Filesystem, Root])]
+async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let mut requests = vec![("NodePublishVolume", node.publish_request("web"))];
+    if cx.driver_stages() {
+        requests.push(("NodeStageVolume", node.stage_request()));
+    }
+    node.stage().await?.succeeds()?;
+    for (method, mut request) in requests {
+        request["volumeId"] = json!(cx.unknown_volume().0);
+        // For some drivers the context of a volume is all there is of it.
+        request["volumeContext"] = json!({});
+        request["publishContext"] = json!({});
+        let answer = cx.call(method, request).await?.asked("of a volume that does not exist");
+        answer.is("DRV-099", &["NotFound", "InvalidArgument", "FailedPrecondition"])?;
+    }
+    node.unstage().await?.succeeds()
+}
+
 /// Texts that somebody may send: of letters of all the world, long ones, and such as a path or a shell would read.
 const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\"", "%s%n%x", "…/\u{202e}txt"];
 

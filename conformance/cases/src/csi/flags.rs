@@ -20,6 +20,28 @@ async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A plugin that tells the writers of a node apart still takes volumes for one node.
+///
+/// CSI, NodePublishVolume: plugins MUST accept SINGLE_NODE_WRITER, in order to permit older COs to continue working.
+#[case(needs = [Filesystem, Creates])]
+async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
+    if !cx.tells_writers_apart() {
+        cx.not_tried("DRV-114", "the driver does not report SINGLE_NODE_MULTI_WRITER");
+        return Ok(());
+    }
+    cx.volume("data").create().await?;
+    let mut request = cx.create_request("for-older-callers")?;
+    request["volumeCapabilities"][0]["accessMode"] = json!({ "mode": "SINGLE_NODE_WRITER" });
+    let made = cx.call("CreateVolume", request.clone()).await?.asked("for SINGLE_NODE_WRITER");
+    made.is("DRV-114", &["OK"])?;
+    let volume = made.text("/volume/volumeId");
+    let asked = json!({ "volumeId": volume, "volumeCapabilities": request["volumeCapabilities"] });
+    let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
+    cx.unmake(&made).await?;
+    let told = "ValidateVolumeCapabilities does not confirm SINGLE_NODE_WRITER of a volume that was created with it.";
+    cx.keeps("DRV-114", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), told)
+}
+
 /// The mount flags of a request are in force at the target.
 ///
 /// CSI, VolumeCapability.MountVolume.mount_flags: the mount options of the volume.

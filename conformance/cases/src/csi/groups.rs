@@ -64,11 +64,8 @@ async fn group_describes_itself(cx: &mut Cx) -> Result {
     let cause = "CreateVolumeGroupSnapshot did not answer exactly one snapshot of each volume.";
     let is_complete = snapshots.len() == 2 && sources == BTreeSet::from([one.as_str(), two.as_str()]);
     cx.keeps("DRV-038", CREATE, is_complete, cause)?;
-    let names_group = |member: &Value| {
-        matches!(member["groupSnapshotId"].as_str(), None | Some(""))
-            || member["groupSnapshotId"] == json!(id)
-    };
-    let cause = "A snapshot in the answer of CreateVolumeGroupSnapshot names another group.";
+    let names_group = |member: &Value| member["groupSnapshotId"] == json!(id);
+    let cause = "A snapshot in the answer of CreateVolumeGroupSnapshot names no group, or another.";
     cx.keeps("DRV-154", CREATE, snapshots.iter().all(names_group), cause)?;
     let is_ready = |snapshot: &Value| snapshot["readyToUse"] == json!(true);
     let cause =
@@ -114,6 +111,36 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
     let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
     answer.is("DRV-155", &["NotFound"])
+}
+
+/// A snapshot of a group is not deleted alone.
+///
+/// CSI, DeleteSnapshot: INVALID_ARGUMENT if the snapshot is part of a group.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let member = ids(&group).first().cloned().unwrap_or_default();
+    let answer = cx.call("DeleteSnapshot", json!({ "snapshotId": member })).await?;
+    answer.asked("of a snapshot that names its group").is("DRV-158", &["InvalidArgument"])
+}
+
+/// A group of which a volume does not exist leaves no snapshot of the others.
+///
+/// CSI, CreateVolumeGroupSnapshot: the SP SHOULD clean up and make sure that no snapshots are leaked.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, OwnProcess])]
+async fn failed_group_leaves_no_snapshot(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let before = cx.driver_files()?;
+    for attempt in ["one", "two"] {
+        let mut asked = request(cx, &[&data]);
+        asked["name"] = json!(format!("{}-{attempt}", asked["name"].as_str().unwrap_or_default()));
+        asked["sourceVolumeIds"] = json!([cx.handle(&data), cx.unknown_volume().0]);
+        let answer = cx.take(CREATE, asked).await?.asked("of a volume that does not exist");
+        answer.is_refused("DRV-159")?;
+    }
+    let cause = "Each CreateVolumeGroupSnapshot that failed left a snapshot in the driver's directory.";
+    cx.keeps("DRV-159", CREATE, cx.driver_files()? < before + 2, cause)
 }
 
 /// DeleteVolumeGroupSnapshot deletes the group and its snapshots, and succeeds when it is repeated.

@@ -25,6 +25,13 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     let answer = cx.call("ControllerPublishVolume", request.clone()).await?;
     // Before it is judged: no volume may stay attached.
     let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+    cx.call("ControllerUnpublishVolume", detach.clone()).await?.succeeds()?;
+    answer.asked("of one volume more than the node carries").is("DRV-035", &["ResourceExhausted"])?;
+    let Some(first) = attached.first() else { return Ok(()) };
+    first.detach().await?;
+    let after = cx.call("ControllerPublishVolume", request).await?;
     cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
-    answer.asked("of one volume more than the node carries").is("DRV-035", &["ResourceExhausted"])
+    let told =
+        "ControllerUnpublishVolume answered OK, and the node still carries no other volume in its place.";
+    cx.keeps("DRV-113", "ControllerUnpublishVolume", after.is_ok(), told)
 }

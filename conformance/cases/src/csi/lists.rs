@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use testbed::pages::Pages;
+
 use crate::prelude::*;
 
 /// Tokens of other drivers, of this one with another sign or size, and such as stand for no number at all.
@@ -39,6 +41,29 @@ async fn asks_for_odd_pages(cx: &Cx, method: &str) -> Result {
     cx.keeps("DRV-097", method, true, "")
 }
 
+/// A list without a number of entries has each volume once.
+///
+/// CSI, ListVolumesRequest.max_entries: without it there is no restriction on the number of entries.
+#[case(needs = [Creates, Filesystem, Lists, TwoVolumes])]
+async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
+    let made = [cx.volume("one").create().await?, cx.volume("two").create().await?];
+    let (mut listed, mut pages) = (Vec::new(), Pages::default());
+    loop {
+        let page = cx.call("ListVolumes", json!({ "startingToken": pages.token() })).await?;
+        page.is("DRV-024", &["OK"])?;
+        listed.extend(page.list("/entries").iter().map(|entry| entry["volume"]["volumeId"].clone()));
+        if pages.follow(page.text("/nextToken")) != Ok(true) {
+            break;
+        }
+    }
+    for volume in &made {
+        let times = listed.iter().filter(|id| **id == json!(cx.handle(volume))).count();
+        let told = format!("ListVolumes has a volume {times} times.");
+        cx.keeps("DRV-024", "ListVolumes", times == 1, &told)?;
+    }
+    Ok(())
+}
+
 /// The controller tells of a volume what CreateVolume answered, and after an expansion what that answered.
 ///
 /// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
@@ -70,7 +95,12 @@ async fn is_told(cx: &Cx, volume: &Volume, created: &Value) -> Result {
     if told.is_empty() {
         cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
     }
-    told.iter().try_for_each(|told| differs(cx, "ListVolumes", created, told))
+    for told in told {
+        let other = "ControllerGetVolume answered another volume than it was asked for.";
+        cx.keeps("DRV-111", "ControllerGetVolume", told["volumeId"] == created["volumeId"], other)?;
+        differs(cx, "ListVolumes", created, &told)?;
+    }
+    Ok(())
 }
 
 /// What a list leaves out it does not tell otherwise.

@@ -25,6 +25,21 @@ async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A new volume is empty but for what its file system needs.
+///
+/// CSI says nothing of it: a workload that finds files takes its volume for one that is set up already.
+#[case(needs = [Creates, Filesystem, Root, Persistent])]
+async fn new_volume_is_empty(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let entries = std::fs::read_dir(node.target("web"))?.flatten().map(|entry| entry.file_name());
+    let found = entries.filter(|name| name != "lost+found").count();
+    let told = "A new volume has files in it.";
+    cx.keeps("DRV-122", "CreateVolume", found == 0, told)?;
+    node.tear_down("web").await
+}
+
 /// The owner and the mode that a workload gave to the root of its volume, and to a file in it, stay over publishing
 /// and staging.
 ///

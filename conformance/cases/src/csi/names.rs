@@ -80,6 +80,21 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     made.is("DRV-012", &["OK", "OutOfRange"])
 }
 
+/// A volume larger than any storage is refused for its size.
+///
+/// CSI, CreateVolume: OUT_OF_RANGE if the capacity range is not supported.
+#[case(needs = [Creates, Filesystem])]
+async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
+    /// More than all disks of the world.
+    const TOO_LARGE: u64 = 1 << 62;
+    cx.volume("data").create().await?;
+    let mut request = cx.create_request("vast")?;
+    request["capacityRange"] = json!({ "requiredBytes": TOO_LARGE.to_string() });
+    let made = cx.call(CREATE, request).await?;
+    cx.unmake(&made).await?;
+    made.asked("of more bytes than there are").is("DRV-012", &["OutOfRange", "ResourceExhausted"])
+}
+
 /// A clone that is asked for again is the same; by its name no clone of another volume is made.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent.

@@ -171,37 +171,67 @@ async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     restored.tear_down("web").await
 }
 
-/// ListSnapshots lists the snapshot, or those of the volume, that it is asked for, and of unknown ones none.
+/// ListSnapshots lists the snapshot that it is asked for, and of an unknown one none.
 ///
 /// CSI, ListSnapshots: all snapshots within the given parameters.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
-async fn snapshot_list_is_filtered(cx: &mut Cx) -> Result {
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"])]
+async fn snapshot_is_listed_by_its_id(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (one, two) = (cx.snapshot("one", &data).await?.id, cx.snapshot("two", &data).await?.id);
+    let all = listed(cx, json!({})).await?;
+    let told = "ListSnapshots does not have a snapshot that was taken.";
+    cx.keeps("DRV-039", "ListSnapshots", [&one, &two].iter().all(|id| all.contains(*id)), told)?;
+    lists_only(cx, json!({ "snapshotId": one }), "With `snapshot_id`", &[&one]).await?;
+    let unknown = json!({ "snapshotId": "no-such-snapshot" });
+    lists_only(cx, unknown, "With the `snapshot_id` of no snapshot", &[]).await
+}
+
+/// ListSnapshots lists those of the volume that it is asked for, and of an unknown one none.
+///
+/// CSI, ListSnapshots: all snapshots within the given parameters.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"])]
+async fn snapshots_are_listed_by_their_source(cx: &mut Cx) -> Result {
     let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
     let one = cx.snapshot("one", &data).await?.id;
     let two = cx.snapshot("two", &data).await?.id;
     let three = cx.snapshot("three", &other).await?.id;
-    let all = listed(cx, json!({})).await?;
-    let told = "ListSnapshots does not have a snapshot that was taken.";
-    cx.keeps("DRV-039", "ListSnapshots", [&one, &two, &three].iter().all(|id| all.contains(*id)), told)?;
     let (unknown, _) = cx.unknown_volume();
-    let (by_id, of_volume) = ("With `snapshot_id`", "With `source_volume_id`");
-    for (filter, asked, expected) in [
-        (json!({ "snapshotId": one }), by_id, vec![&one]),
-        (json!({ "sourceVolumeId": cx.handle(&data) }), of_volume, vec![&one, &two]),
-        (json!({ "sourceVolumeId": cx.handle(&other) }), of_volume, vec![&three]),
-        (json!({ "snapshotId": "no-such-snapshot" }), "With the `snapshot_id` of no snapshot", vec![]),
-        (json!({ "sourceVolumeId": unknown }), "With the `source_volume_id` of no volume", vec![]),
-    ] {
-        let answer = cx.call("ListSnapshots", filter.clone()).await?.asked("with a filter");
-        answer.is("DRV-039", &["OK"])?;
-        let found = listed(cx, filter).await?;
-        let expected: BTreeSet<String> = expected.into_iter().cloned().collect();
-        let missing = format!("{asked} ListSnapshots does not have a snapshot that it should have.");
-        cx.keeps("DRV-039", "ListSnapshots", found.is_superset(&expected), &missing)?;
-        let others = format!("{asked} ListSnapshots has others, too.");
-        cx.keeps("DRV-039", "ListSnapshots", found.is_subset(&expected), &others)?;
+    let no_volume = "With the `source_volume_id` of no volume";
+    lists_only(cx, json!({ "sourceVolumeId": unknown }), no_volume, &[]).await?;
+    let of_volume = "With `source_volume_id`";
+    lists_only(cx, json!({ "sourceVolumeId": cx.handle(&other) }), of_volume, &[&three]).await?;
+    lists_only(cx, json!({ "sourceVolumeId": cx.handle(&data) }), of_volume, &[&one, &two]).await
+}
+
+async fn lists_only(cx: &Cx, filter: serde_json::Value, asked: &str, expected: &[&String]) -> Result {
+    let answer = cx.call("ListSnapshots", filter.clone()).await?.asked("with a filter");
+    answer.is("DRV-039", &["OK"])?;
+    let found = listed(cx, filter).await?;
+    let expected: BTreeSet<String> = expected.iter().map(|id| (*id).clone()).collect();
+    let missing = format!("{asked} ListSnapshots does not have a snapshot that it should have.");
+    cx.keeps("DRV-039", "ListSnapshots", found.is_superset(&expected), &missing)?;
+    let others = format!("{asked} ListSnapshots has others, too.");
+    cx.keeps("DRV-039", "ListSnapshots", found.is_subset(&expected), &others)
+}
+
+/// A deleted snapshot leaves no file in the driver's directory.
+///
+/// CSI, DeleteSnapshot: what stays of a snapshot that nobody knows any more nobody can delete.
+#[case(needs = [Snapshots, Creates, Filesystem, OwnProcess])]
+async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
+    const TIMES: usize = 3;
+    let data = cx.volume("data").create().await?;
+    let mut before = 0;
+    for number in 0..=TIMES {
+        let snapshot = cx.snapshot(&format!("number-{number}"), &data).await?;
+        cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
+        // The first makes what a driver has once.
+        if number == 0 {
+            before = cx.driver_files()?;
+        }
     }
-    Ok(())
+    let told = "With each snapshot that is taken and deleted the driver has more files in its directory.";
+    cx.keeps("DRV-022", "DeleteSnapshot", cx.driver_files()? < before + TIMES, told)
 }
 
 /// The pages of ListSnapshots together hold each snapshot once, and no more entries than asked for.
@@ -249,9 +279,12 @@ async fn snapshot_is_gotten_as_it_was_taken(cx: &mut Cx) -> Result {
     let gotten = cx.call("GetSnapshot", json!({ "snapshotId": snapshot.id })).await?;
     gotten.is_implemented()?;
     gotten.succeeds()?;
-    for (field, said) in
-        [("snapshotId", "id"), ("sourceVolumeId", "source"), ("creationTime", "creation_time")]
-    {
+    for (field, said) in [
+        ("snapshotId", "id"),
+        ("sourceVolumeId", "source"),
+        ("creationTime", "creation_time"),
+        ("readyToUse", "ready_to_use"),
+    ] {
         let told = format!("GetSnapshot answered another {said} than CreateSnapshot.");
         let is_same = gotten.part("/snapshot")[field] == snapshot.said[field];
         cx.keeps("DRV-144", "GetSnapshot", is_same, &told)?;

@@ -1,6 +1,6 @@
 //! Snapshots, copies and growth, as a cluster uses them.
 
-use super::{Promise, advice, csi, must};
+use super::{Promise, advice, csi, must, should};
 
 /// Of a volume with a content source, in CreateVolume.
 const PRESENTED: &str = "MUST provide a volume that, when presented to a workload by `NodePublish` call, has both the requested (larger) size and contains data from the snapshot (or original volume)";
@@ -125,5 +125,17 @@ pub(super) const PROMISES: &[Promise] = &[
         "a volume with a mutable parameter that does not exist is refused",
         "CSI gives the error for modifying; a parameter that is only dropped at creation looks as if it were in force",
         &["csi-sanity"],
+    ),
+    must(
+        "DRV-158",
+        "a snapshot that names its group is not deleted alone",
+        csi("DeleteSnapshot, errors", "Snapshot is part of a group | 3 INVALID_ARGUMENT"),
+        &[],
+    ),
+    should(
+        "DRV-159",
+        "a group snapshot that failed leaves no snapshot",
+        csi("CreateVolumeGroupSnapshot", "SP SHOULD also do clean up and make sure no snapshots are leaked"),
+        &[],
     ),
 ];

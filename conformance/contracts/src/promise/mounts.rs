@@ -15,4 +15,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of owners; a node decides by those of the root whether it changes each file",
         &["metal-stack/csi-driver-lvm#79"],
     ),
+    advice(
+        "DRV-122",
+        "a new volume is empty but for what its file system needs",
+        "CSI says nothing of what is in a new volume; a workload that finds files takes it for one that is set up already",
+        &[],
+    ),
 ];

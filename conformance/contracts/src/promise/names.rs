@@ -18,4 +18,28 @@ pub(super) const PROMISES: &[Promise] = &[
         csi("Volume, volume_context", "SHALL always report the same volume_context"),
         &[],
     ),
+    must(
+        "DRV-112",
+        "deleting one volume or snapshot leaves all others as they are",
+        csi(
+            "Volume, volume_id",
+            "This field MUST contain enough information to uniquely identify this specific volume vs all other volumes supported by this plugin",
+        ),
+        &["CVE-2026-3864"],
+    ),
+    must(
+        "DRV-113",
+        "a volume that was unpublished from a node takes no place there",
+        csi("ControllerUnpublishVolume, node_id", "the SP MUST unpublish the volume from the specified node"),
+        &["azuredisk-csi-driver#1842"],
+    ),
+    must(
+        "DRV-114",
+        "a plugin that tells writers of a node apart takes SINGLE_NODE_WRITER, too",
+        csi(
+            "NodePublishVolume",
+            "Plugins MUST accept and allow use of the `SINGLE_NODE_WRITER` access mode ... in order to permit older COs to continue working",
+        ),
+        &["csi-sanity"],
+    ),
 ];

@@ -1,0 +1,98 @@
+//! Files of each kind, in copies of volumes.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use crate::prelude::*;
+
+/// A clone has files of each kind that its source has, with their owners, and shares none of them.
+///
+/// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
+#[case(needs = [Clones, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"])]
+async fn clone_has_each_kind_of_file(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    has_each_kind(cx, &data, false).await
+}
+
+/// A volume from a snapshot has files of each kind that the snapshot has, with their owners.
+///
+/// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"])]
+async fn restored_volume_has_each_kind_of_file(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    has_each_kind(cx, &data, true).await
+}
+
+async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
+    let node = cx.node_calls(data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    if let Err(error) = makes_each_kind(&target) {
+        cx.not_tried("DRV-014", &format!("the volume does not take each kind of file: {error}"));
+        return node.tear_down("web").await;
+    }
+    let before = kinds(&target);
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let wanted = match by_snapshot {
+        true => cx.volume("copy").restored_from(&cx.snapshot("one", data).await?),
+        false => cx.volume("copy").copy_of(data),
+    };
+    let copy = wanted.create().await?;
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    let appended = fs::File::options().append(true).open(target.join("plain"));
+    appended.and_then(|mut file| file.write_all(b" and more"))?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let after = kinds(&copied.target("copy"));
+    for (name, before, after) in
+        before.iter().zip(&after).map(|((name, before), (_, after))| (name, before, after))
+    {
+        let told = format!("Of the copied volume, {name} was {before} and is {after} in the copy.");
+        cx.keeps("DRV-014", "CreateVolume", before == after, &told)?;
+    }
+    copied.tear_down("copy").await
+}
+
+fn makes_each_kind(root: &Path) -> std::io::Result<()> {
+    fs::write(root.join("plain"), "some text")?;
+    fs::write(root.join(".hidden"), "out of sight")?;
+    fs::write(root.join("größe 体积"), "of all the world")?;
+    fs::create_dir(root.join("directory"))?;
+    fs::hard_link(root.join("plain"), root.join("directory/second-name"))?;
+    symlink("plain", root.join("link"))?;
+    symlink("/nowhere/at/all", root.join("dangling"))?;
+    fs::write(root.join("owned"), "by somebody")?;
+    chown(root.join("owned"), Some(1234), Some(2345))?;
+    fs::set_permissions(root.join("owned"), PermissionsExt::from_mode(0o4751))?;
+    fs::File::create(root.join("sparse"))?.set_len(8 << 20)
+}
+
+/// What there is of each kind, in words that two volumes are compared by.
+fn kinds(root: &Path) -> [(&'static str, String); 8] {
+    let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|_| "gone".to_owned());
+    let link = |name: &str| {
+        let leads = fs::read_link(root.join(name)).map(|to| format!("a link to `{}`", to.display()));
+        leads.unwrap_or_else(|_| "no link".to_owned())
+    };
+    let seen = |name: &str, tell: &dyn Fn(fs::Metadata) -> String| {
+        fs::symlink_metadata(root.join(name)).map_or_else(|_| "gone".to_owned(), tell)
+    };
+    let owner = |of: fs::Metadata| format!("of {}:{} with mode {:o}", of.uid(), of.gid(), of.mode() & 0o7777);
+    [
+        ("a plain file", text("plain")),
+        ("a file whose name begins with a dot", text(".hidden")),
+        ("a file with letters of all the world in its name", text("größe 体积")),
+        ("a second name of a file", text("directory/second-name")),
+        ("a symbolic link", link("link")),
+        ("a symbolic link that leads nowhere", link("dangling")),
+        ("a file of another user", seen("owned", &owner)),
+        ("a sparse file", seen("sparse", &|of| format!("{} bytes long", of.len()))),
+    ]
+}

@@ -1,0 +1,77 @@
+//! Volumes and snapshots beside each other: a call for one leaves all others as they are.
+
+use crate::prelude::*;
+
+/// A volume that is deleted takes nothing of the others with it.
+///
+/// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes])]
+async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let kept = cx.node_calls(&two).await?;
+    kept.set_up("web").await?;
+    kept.writes(&kept.target("web"), "kept").await?;
+    cx.delete_volume(&one).await?.succeeds()?;
+    let told = "DeleteVolume of one volume took away what another holds.";
+    let has = kept.has(&kept.target("web"), "kept").await?;
+    cx.keeps("DRV-112", "DeleteVolume", has, told)?;
+    kept.tear_down("web").await?;
+    let again = [kept.stage().await?, kept.publish("web").await?];
+    let told = "After DeleteVolume of one volume another cannot be used.";
+    cx.keeps("DRV-112", "DeleteVolume", again.iter().all(Answer::is_ok), told)?;
+    kept.tear_down("web").await
+}
+
+/// A snapshot that is deleted takes no other snapshot of its volume with it.
+///
+/// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
+    cx.delete_snapshot(&one.id).await?.succeeds()?;
+    let restored = cx.volume("copy").restored_from(&two).create_if_supported().await?;
+    let told = "After DeleteSnapshot of one snapshot no volume can be made from another one of its volume.";
+    cx.keeps("DRV-112", "DeleteSnapshot", restored.is_ok(), told)
+}
+
+/// Two devices on one node show what was written to each of them.
+///
+/// CSI, NodePublishVolume: the block device of this volume is at the target.
+#[case(needs = [Block, Root, Loop, Persistent, TwoVolumes])]
+async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
+    let one = cx.node_calls(&cx.volume("one").block().create().await?).await?;
+    let two = cx.node_calls(&cx.volume("two").block().create().await?).await?;
+    one.set_up("web").await?;
+    two.set_up("web").await?;
+    one.writes(&one.target("web"), "of-one").await?;
+    two.writes(&two.target("web"), "of-two").await?;
+    let has = [one.has(&one.target("web"), "of-one").await?, two.has(&two.target("web"), "of-two").await?];
+    let told = "Of two devices at their targets one shows what was written to the other.";
+    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], told)?;
+    one.tear_down("web").await?;
+    two.tear_down("web").await
+}
+
+/// A volume that was unstaged can be staged at another path.
+///
+/// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    node.unstage().await?.succeeds()?;
+    let elsewhere = node.staging().with_file_name("elsewhere");
+    std::fs::create_dir_all(&elsewhere)?;
+    let mut request = node.stage_request();
+    request["stagingTargetPath"] = json!(elsewhere);
+    let staged = cx.call("NodeStageVolume", request).await?;
+    let undo = json!({ "volumeId": node.handle(), "stagingTargetPath": elsewhere });
+    cx.call("NodeUnstageVolume", undo).await?.succeeds()?;
+    let told = format!(
+        "NodeStageVolume of a volume that was unstaged from another path answered {}.",
+        staged.code()
+    );
+    cx.keeps("DRV-070", "NodeUnstageVolume", staged.is_ok(), &told)
+}
