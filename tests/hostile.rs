@@ -240,6 +240,92 @@ fn answer_that_no_client_can_read_is_one_finding_of_the_driver() {
     assert!(!refused.told().contains("DRV-009"), "{}", refused.told());
 }
 
+/// During a call the driver puts a link in place of what is the node's, which is one finding with the call and the path.
+#[test]
+#[file_serial(root)]
+fn link_made_during_a_call_is_named_with_call_and_path() {
+    if !has_root() {
+        return;
+    }
+    let kubelet = "/var/lib/kubelet";
+    for (method, place, told) in [
+        ("NodePublishVolume", format!("{kubelet}/pods/*/volumes/kubernetes.io~csi/*"), "pods/"),
+        ("NodeStageVolume", format!("{kubelet}/plugins/kubernetes.io/csi/*/*/globalmount"), "stag"),
+    ] {
+        let link = format!(
+            "mkdir -p {{state}}/canary; touch {{state}}/canary/vol_data.json; set -- {place}; mv $1 $1.aside; \
+             ln -s {{state}}/canary $1"
+        );
+        let fault = format!(r#"--fault '{{"method":"{method}","times":1,"run":"{link}"}}'"#);
+        let linked = run_fake(&fault, CASE);
+        let words = ["the driver replaced what is the node's by a link", told];
+        assert!(words.iter().all(|word| linked.told().contains(word)), "{}", linked.told());
+        assert!(!linked.told().contains("broke its own rule"), "{}", linked.told());
+        let findings = linked.results().findings();
+        let is_named = |finding: &tests::Finding| {
+            [finding.contract.as_str(), &finding.method, &finding.party] == ["DRV-076", method, "driver"]
+        };
+        assert!(findings.iter().any(is_named), "{}", linked.told());
+    }
+}
+
+/// A file that lies at a target is told with the call during which it appeared.
+#[test]
+#[file_serial(root)]
+fn file_in_the_way_is_told_with_its_maker() {
+    if !has_root() {
+        return;
+    }
+    let touch =
+        "for volume in /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*; do touch $volume/mount; done";
+    let fault = |run: &str| {
+        format!(
+            r#"--fault '{{"method":"NodePublishVolume","times":1,"code":13,"message":"lost","run":"{run}"}}'"#
+        )
+    };
+    let lies = "was called: it appeared during NodePublishVolume (call";
+    let blocked = run_fake(&fault(touch), CASE);
+    says(&blocked, 1, &["a file lay at `<publish:data/web>` when NodePublishVolume", lies]);
+    let free = run_fake(&fault("true"), CASE);
+    assert!(!free.told().contains(lies), "{}", free.told());
+}
+
+/// Files and descriptors of deleted volumes are told before the driver ends, and fail no case.
+#[test]
+#[file_serial(root)]
+fn remains_of_deleted_volumes_are_advice_with_their_holder() {
+    if !has_root() {
+        return;
+    }
+    let files = run_fake("--sabotage delete-leaves-image", CASE);
+    says(&files, 0, &["left of volumes that were deleted: `"]);
+    // The image stays open in a process that outlives the volume.
+    let hold = "for image in $(find {state}/volumes -type f); do sleep 600 < $image > /dev/null 2>&1 & done";
+    let fault = format!(r#"--fault '{{"method":"DeleteVolume","run":"{hold}"}}'"#);
+    let open = run_fake(&fault, CASE);
+    says(&open, 0, &["still has open what belonged to volumes that were deleted: `", "in sleep["]);
+    let strengths = |ended: &Ended| -> Vec<[String; 2]> {
+        let findings = ended.results().findings().into_iter();
+        findings.map(|finding| [finding.contract, finding.strength]).collect()
+    };
+    assert_eq!(strengths(&files), [["DRV-022", "advice"]]);
+    assert!(strengths(&open).contains(&["DRV-131".to_owned(), "advice".to_owned()]), "{}", open.told());
+}
+
+/// Nothing in the kernel says who sent a signal; what it does say is told.
+#[test]
+#[file_serial(root)]
+fn worker_that_is_killed_is_told_with_its_signal_and_the_suspects() {
+    if !has_root() {
+        return;
+    }
+    // The driver is a child of the worker.
+    let kill = "kill -9 $(grep PPid /proc/$PPID/status | cut -f 2)";
+    let killed = run_fake(&format!(r#"--fault '{{"method":"NodePublishVolume","run":"{kill}"}}'"#), CASE);
+    let words = ["killed by SIGKILL", "killed for memory", "where the driver has all capabilities"];
+    assert!(words.iter().all(|word| killed.told().contains(word)), "{}", killed.told());
+}
+
 /// A call that is never answered, in the first questions and later.
 #[test]
 #[file_serial(root)]

@@ -48,7 +48,7 @@ enum Order {
         /// Its state directory.
         #[arg(long)]
         state_dir: PathBuf,
-        /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash, garbage.
+        /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash, run, garbage.
         fault: String,
     },
 }

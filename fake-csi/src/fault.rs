@@ -40,6 +40,8 @@ pub struct Fault {
     pub hang: bool,
     /// Kill the driver with `SIGKILL` instead of answering. The work is done first if `after` is set.
     pub crash: bool,
+    /// A shell command to run before anything is answered; after the work if `after` is set.
+    pub run: String,
     /// Answer this instead of anything that a client can read. The work is done first if `after` is set.
     pub garbage: Option<Garbage>,
 }
@@ -155,12 +157,20 @@ where
             };
             tracing::info!(method, ?fault, "meeting an ordered fault");
             tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
-            let has_answer = fault.hang || fault.crash || fault.code.is_some() || fault.garbage.is_some();
-            if !has_answer {
-                return inner.call(request).await;
+            if !fault.after {
+                run(&fault.run);
             }
+            let has_answer = fault.hang || fault.crash || fault.code.is_some() || fault.garbage.is_some();
+            let work = (!has_answer || fault.after).then(|| inner.call(request));
+            let answer = match work {
+                Some(work) => Some(work.await?),
+                None => None,
+            };
             if fault.after {
-                drop(inner.call(request).await?);
+                run(&fault.run);
+            }
+            if let Some(answer) = answer.filter(|_| !has_answer) {
+                return Ok(answer);
             }
             Ok(end(&fault, &faults.noise).await)
         })
@@ -179,6 +189,14 @@ fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Bod
         answer.headers_mut().insert(Status::GRPC_STATUS, HeaderValue::from(Code::Internal as i32));
     }
     answer
+}
+
+/// Everything waits meanwhile, as for a driver that does it itself.
+fn run(command: &str) {
+    if !command.is_empty() {
+        let ended = std::process::Command::new("sh").args(["-c", command]).status();
+        tracing::info!(command, ?ended, "ran what was ordered");
+    }
 }
 
 async fn end(fault: &Fault, noise: &Noise) -> Response<Body> {

@@ -14,6 +14,7 @@
 mod around;
 mod behind;
 mod confirm;
+mod in_the_way;
 mod kernel;
 mod own;
 mod report;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use contracts::csi::Request;
 use contracts::event::{
     self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, Meddled, PodChange, PodPhase,
-    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine, Unreadable,
+    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touch, Touched, TraceLine, Unreadable,
 };
 use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
@@ -42,8 +43,10 @@ pub use report::ReportError;
 pub use story::{Story, Teller};
 
 use crate::Layout;
+use crate::loop_device::table;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
+use in_the_way::InTheWay;
 use kernel::Kernel;
 use own::Own;
 
@@ -76,6 +79,9 @@ struct State {
     next_call: u64,
     /// Targets that were not there before a driver was asked to publish at them.
     made: BTreeSet<PathBuf>,
+    in_the_way: InTheWay,
+    /// The files of loop devices that appeared during calls.
+    backings: BTreeSet<PathBuf>,
     /// Loop devices and processes, by the call during which they appeared.
     appeared: BTreeMap<Thing, Appeared>,
     /// Whether the node is somebody else's, and told by its calls.
@@ -181,6 +187,8 @@ impl Journal {
             is_by_hand: false,
             next_call: 1,
             made: BTreeSet::new(),
+            in_the_way: InTheWay::default(),
+            backings: BTreeSet::new(),
             appeared: BTreeMap::new(),
             follows_node: false,
             told_secrets: BTreeSet::new(),
@@ -362,6 +370,9 @@ impl Journal {
                 true => Vec::new(),
                 false => state.touched(&flight, &end),
             };
+            if let Some(around) = &flight.around {
+                state.in_the_way.ended(around, &end, flight.is_block, &state.lines);
+            }
             if end.is_from_the_driver()
                 && let Some(key) = state.masks.confided_in(&end.message)
             {
@@ -371,6 +382,16 @@ impl Journal {
             state.push(Event::RpcEnd(end));
             state.own.accept();
         });
+    }
+
+    /// The files of the loop devices that appeared during calls to the driver.
+    pub fn backings(&self) -> BTreeSet<PathBuf> {
+        self.state().backings.clone()
+    }
+
+    /// What lay in the way of calls that failed, and who had made it: a line each, with real paths.
+    pub fn in_the_way(&self) -> Vec<String> {
+        self.state().in_the_way.found()
     }
 
     /// The call to the driver during which a loop device or a process appeared.
@@ -563,7 +584,8 @@ impl State {
         let work = flight.work.first()?;
         let path = Path::new(&work.path);
         let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
-        is_the_nodes.then(|| Around::look(path, self.lines.len(), self.others_at(&work.path)))
+        let root = self.symbols.root();
+        is_the_nodes.then(|| Around::look(path, root, self.lines.len(), self.others_at(&work.path)))
     }
 
     /// The calls under way, beside one at this path.
@@ -579,6 +601,9 @@ impl State {
     fn note_appeared(&mut self, flight: &Flight) {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return };
         for thing in around.appeared() {
+            if let Thing::Loop(number, _) = thing {
+                self.backings.extend(table::read(number).map(|bound| bound.backing));
+            }
             let call = || Appeared { method: flight.method.clone(), volume: work.volume.clone() };
             self.appeared.entry(thing).or_insert_with(call);
         }
@@ -591,7 +616,10 @@ impl State {
         let asked = Asked { method: &flight.method, is_block: flight.is_block };
         let is_ok = end.code == "OK" && end.is_from_the_driver();
         let mut touched = around.touched(end.id, asked, is_ok, &self.lines, &mut self.made, is_mounted);
+        let is_above = |touched: &Touched| Path::new(&work.path).starts_with(&touched.path);
         touched.retain(|touched| match others {
+            // Whichever of the calls it was: the driver did it.
+            _ if touched.how == Touch::Linked && is_above(touched) => true,
             Others::None => true,
             Others::Elsewhere if touched.path == work.path => true,
             Others::Elsewhere | Others::Here => touched.path.ends_with("/vol_data.json"),

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use api::Kind;
-use api::clock::Instant;
+use api::clock::{Instant, until};
 use api::follow::Following;
 use api::names::VolumeName;
 use api::timely::Timely;
@@ -313,12 +313,5 @@ impl Manager {
 
     fn count_many(&mut self, counter: &'static str, many: usize) {
         *self.counters.entry(counter).or_default() += many as u64;
-    }
-}
-
-async fn until(clock: &dyn api::clock::Clock, due: Option<Instant>) {
-    match due {
-        Some(due) => clock.sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

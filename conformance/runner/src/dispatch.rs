@@ -5,6 +5,7 @@
 //! the user sees is emitted from here.
 
 mod dead_ends;
+mod death;
 mod environment;
 mod expectation;
 pub mod guest;

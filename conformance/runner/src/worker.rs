@@ -191,6 +191,7 @@ async fn run_case(
     let mut outcome = outcome(case, failure, after, claims, journal.symbols(), seconds);
     if let Some(breakage) = &mut outcome.breakage {
         breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
+        breakage.cause.extend(journal.in_the_way().iter().map(|line| journal.symbols().text(line)));
     }
     outcome.dead_ends = cx.shared().bed.dead_ends();
     let stays = orders.keep && outcome.status.is_bad();

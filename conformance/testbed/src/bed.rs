@@ -19,6 +19,7 @@ mod other_node;
 mod patience;
 pub(crate) mod pattern;
 mod put_up;
+mod remains;
 mod silence;
 mod spec;
 mod winding_up;

@@ -26,6 +26,8 @@ pub(super) struct Around {
     lines: usize,
     others: Others,
     entries: BTreeMap<OsString, Entry>,
+    /// The directories above the path, up to the node's root, that were no links.
+    above: Vec<PathBuf>,
     things: BTreeSet<Thing>,
 }
 
@@ -80,9 +82,42 @@ pub struct Appeared {
 }
 
 impl Around {
-    pub(super) fn look(path: &Path, lines: usize, others: Others) -> Self {
+    pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
-        Self { path: path.to_owned(), lines, others, entries, things: things() }
+        let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
+        let above = above.filter(|above| !is_link_at(above)).map(Path::to_owned).collect();
+        Self { path: path.to_owned(), lines, others, entries, above, things: things() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was at the path that the call could not have been meant for.
+    pub(super) fn in_the_way(&self, method: &str, is_block: bool) -> Option<&'static str> {
+        let kind = self.entries.get(self.path.file_name()?)?.kind?;
+        let is_wrong = match method {
+            "NodeStageVolume" => !kind.is_dir(),
+            "NodePublishVolume" => kind.is_dir() == is_block,
+            _ => false,
+        };
+        let word = match () {
+            () if kind.is_dir() => "a directory",
+            () if kind.is_symlink() => "a link",
+            () if kind.is_file() => "a file",
+            () => "a special file",
+        };
+        is_wrong.then_some(word)
+    }
+
+    /// The paths at and beside the call's that were not there before, but for those that the node has announced.
+    pub(super) fn new_entries(&self, trace: &[TraceLine]) -> Vec<PathBuf> {
+        let meanwhile: Vec<&TraceLine> = trace[self.lines..].iter().collect();
+        let Some(parent) = self.path.parent().filter(|_| self.others != Others::Here) else {
+            return Vec::new();
+        };
+        let new = entries(parent).into_keys().filter(|name| !self.entries.contains_key(name));
+        new.map(|name| parent.join(name)).filter(|path| !is_announced(&meanwhile, path)).collect()
     }
 
     /// What became of the paths, by the time of the answer of call `id`. `made` holds the targets that drivers have
@@ -108,6 +143,13 @@ impl Around {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return Vec::new();
         };
+        // What is shown below a link is none of the node's, so nothing is said of it.
+        let linked =
+            self.above.iter().rev().find(|above| is_link_at(above) && !is_announced(&meanwhile, above));
+        if let Some(linked) = linked {
+            let path = linked.to_string_lossy().into_owned();
+            return vec![Touched { method: method.to_owned(), id, path, how: Touch::Linked, named: false }];
+        }
         let now = entries(parent);
         let alone = self.others == Others::None
             && !meanwhile.iter().any(|line| matches!(line.event, Event::RpcStart(_) | Event::RpcEnd(_)));
@@ -161,6 +203,11 @@ impl Around {
     }
 }
 
+/// Asks the directory that is the node's own, and nothing at the path of a call.
+fn is_link_at(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
 fn is_link(entry: Option<&Entry>) -> bool {
     entry.and_then(|entry| entry.kind).is_some_and(|kind| kind.is_symlink())
 }
@@ -211,21 +258,32 @@ mod tests {
 
     use super::*;
 
-    struct Ground(tempfile::TempDir);
+    struct Ground {
+        pv: PathBuf,
+        /// Removed at the end.
+        _above: tempfile::TempDir,
+    }
 
     impl Ground {
         fn new() -> Self {
-            let ground = Self(tempfile::tempdir().unwrap());
+            let above = tempfile::tempdir().unwrap();
+            let ground = Self { pv: above.path().join("pv"), _above: above };
+            fs::create_dir(&ground.pv).unwrap();
             fs::write(ground.record(), "{}").unwrap();
             ground
         }
 
         fn target(&self) -> PathBuf {
-            self.0.path().join("mount")
+            self.pv.join("mount")
+        }
+
+        /// The directory above that of the target.
+        fn root(&self) -> &Path {
+            self.pv.parent().unwrap()
         }
 
         fn record(&self) -> PathBuf {
-            self.0.path().join(RECORD)
+            self.pv.join(RECORD)
         }
 
         /// What is told of a call during which `act` was done.
@@ -235,7 +293,7 @@ mod tests {
             made: &mut BTreeSet<PathBuf>,
             act: impl FnOnce(),
         ) -> Vec<(Touch, bool)> {
-            let around = Around::look(&self.target(), 0, Others::None);
+            let around = Around::look(&self.target(), self.root(), 0, Others::None);
             act();
             self.told(&around, method, serde_json::json!({ "targetPath": self.target() }), made)
         }
@@ -268,7 +326,7 @@ mod tests {
     fn target_of_a_raw_device_is_a_device() {
         let ground = Ground::new();
         let publish = |act: &dyn Fn()| {
-            let around = Around::look(&ground.target(), 0, Others::None);
+            let around = Around::look(&ground.target(), ground.root(), 0, Others::None);
             act();
             let block =
                 serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
@@ -282,6 +340,37 @@ mod tests {
         fs::remove_dir(ground.target()).unwrap();
         symlink("/dev/loop0", ground.target()).unwrap();
         assert_eq!(publish(&|| {}), [], "a link may lead to the device");
+    }
+
+    #[test]
+    fn directory_above_the_target_that_becomes_a_link_is_told_alone() {
+        let mut made = BTreeSet::new();
+        let ground = Ground::new();
+        let aside = ground.root().join("aside");
+        let link = || {
+            fs::rename(&ground.pv, &aside).unwrap();
+            symlink("/etc", &ground.pv).unwrap();
+        };
+        assert_eq!(ground.during("NodePublishVolume", &mut made, link), [(Touch::Linked, false)]);
+        fs::remove_file(&ground.pv).unwrap();
+        fs::rename(&aside, &ground.pv).unwrap();
+        assert_eq!(ground.during("NodePublishVolume", &mut made, || {}), []);
+    }
+
+    #[test]
+    fn wrong_kind_at_the_target_is_in_the_way() {
+        let ground = Ground::new();
+        let look = || Around::look(&ground.target(), ground.root(), 0, Others::None);
+        let publish = "NodePublishVolume";
+        assert_eq!(look().in_the_way(publish, false), None);
+        fs::write(ground.target(), "").unwrap();
+        assert_eq!(look().in_the_way(publish, false), Some("a file"));
+        assert_eq!(look().in_the_way("NodeStageVolume", false), Some("a file"));
+        assert_eq!(look().in_the_way(publish, true), None, "a device is bound over a file");
+        fs::remove_file(ground.target()).unwrap();
+        fs::create_dir(ground.target()).unwrap();
+        assert_eq!(look().in_the_way(publish, true), Some("a directory"));
+        assert_eq!(look().in_the_way(publish, false), None);
     }
 
     #[test]
@@ -332,7 +421,7 @@ mod tests {
     #[test]
     fn change_by_the_node_or_a_case_is_not_the_drivers() {
         let ground = Ground::new();
-        let around = Around::look(&ground.target(), 0, Others::None);
+        let around = Around::look(&ground.target(), ground.root(), 0, Others::None);
         fs::remove_file(ground.record()).unwrap();
         let effect = contracts::event::Effect {
             effect: contracts::event::EffectKind::Remove,
@@ -356,7 +445,7 @@ mod tests {
         fs::create_dir(ground.target()).unwrap();
         let mut made = BTreeSet::from([ground.target()]);
         let mut kept = |others, path: &Path| {
-            let around = Around::look(&ground.target(), 0, others);
+            let around = Around::look(&ground.target(), ground.root(), 0, others);
             let req = serde_json::json!({ "targetPath": path });
             let start = contracts::event::RpcStart {
                 id: 2,

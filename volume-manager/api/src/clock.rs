@@ -30,6 +30,14 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Returns once a moment has come; never, if there is none.
+pub async fn until(clock: &dyn Clock, due: Option<Instant>) {
+    match due {
+        Some(due) => clock.sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Runs `future` for at most `limit`; `None` if it took longer.
 pub async fn within<F: Future>(clock: &dyn Clock, limit: Duration, future: F) -> Option<F::Output> {
     tokio::select! {

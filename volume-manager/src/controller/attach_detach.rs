@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::clock::{Clock, Instant};
+use api::clock::{Clock, Instant, until};
 use api::follow::{Following, News};
 use api::names::{NodeName, VolumeName};
 use api::timely::Timely;
@@ -142,7 +142,7 @@ impl Controller {
             let event = tokio::select! {
                 biased;
                 event = events.recv() => event,
-                () = sleep_until(&*clock, due) => None,
+                () = until(&*clock, due) => None,
             };
             let ready = event.into_iter().chain(std::iter::from_fn(|| events.try_recv().ok()));
             for event in ready {
@@ -432,11 +432,4 @@ async fn missing(
         }
     }
     missing
-}
-
-async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {
-    match due {
-        Some(due) => clock.sleep_until(due).await,
-        None => std::future::pending().await,
-    }
 }

@@ -81,7 +81,11 @@ impl Machine {
             ));
         }
         let more = killed(&self.groups) > self.killed;
-        more.then(|| format!("too little memory: the control group of this run allows no more; {advice}"))
+        more.then(|| {
+            format!(
+                "too little memory: the kernel killed a process in the control group of this run; {advice}"
+            )
+        })
     }
 }
 
@@ -163,7 +167,8 @@ fn forks_refused(groups: &[PathBuf]) -> u64 {
 }
 
 fn killed(groups: &[PathBuf]) -> u64 {
-    count(groups, &["memory.events.local"], "oom")
+    // The killer of the whole machine counts there, too, and not as a limit of the group.
+    count(groups, &["memory.events.local"], "oom") + count(groups, &["memory.events.local"], "oom_kill")
 }
 
 /// What a word counts in these groups, in the first of the files that each has.

@@ -7,10 +7,10 @@ use harness::manifest::Manifest;
 use harness::masks::Masks;
 use harness::printable::printable;
 
-use super::Plan;
 use super::environment::{self, Machine};
 use super::kept::Kept;
 use super::lane::Ended;
+use super::{Plan, death};
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::exit_code;
 use crate::finding::{Finding, Party};
@@ -112,12 +112,18 @@ impl Verdict {
         machine: &Machine,
     ) -> CaseReport {
         let (ended, in_guest) = (self.ended.take(), self.in_guest);
+        let has_no_outcome = self.outcome.is_none() && self.refusal.is_none();
         let mut report = self.raw(blank, ended.as_ref());
         report.not_tried = not_tried(case, &report);
         if report.status.is_bad() {
             let stalled = || environment::stalled(&report.kernel).filter(|_| in_guest);
             if let Some(shortage) = machine.lacked(&report, ended.as_ref()).or_else(stalled) {
                 report_machine_shortage(&mut report, &shortage);
+            } else if let (Some(Ok(Ended::Exited(status))), Some(breakage), true) =
+                (&ended, &mut report.breakage, has_no_outcome)
+            {
+                let suspects = death::suspects(*status).map(str::to_owned);
+                suspects.into_iter().for_each(|who| breakage.cause.insert(1, who));
             }
         }
         let expected =
@@ -186,7 +192,7 @@ impl Verdict {
                 std::iter::once(late).chain(stuck.iter().map(|stuck| format!("still {stuck}"))).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
-                vec![format!("the worker ended without an outcome: {status}")]
+                vec![death::told(*status)]
             }
             (None, Some(Ok(Ended::Lost(why)))) => vec![why.clone()],
             (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],

@@ -1,4 +1,4 @@
-//! What a driver holds after it has unstaged everything.
+//! What a driver holds after it has unstaged everything, and after it has deleted everything.
 
 use contracts::event::{Event, TraceLine};
 use testbed::bed::Held;
@@ -6,7 +6,7 @@ use testbed::bed::Held;
 use super::promise_broken;
 use crate::finding::Finding;
 
-/// A device that outlives its staging breaks a promise; of processes CSI says nothing.
+/// A device that outlives its staging breaks a promise; of processes, files and descriptors CSI says nothing.
 pub(crate) fn held(held: &Held) -> Vec<Finding> {
     let finding = |id: &str, method: &str, cause: &str, lines: &[String]| {
         let sentence = format!("{cause}: {}.", lines.join(", "));
@@ -14,9 +14,13 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
     };
     let device = "A loop device is still attached after every volume was unstaged";
     let process = "A process that the driver started is still there after every volume was unstaged";
+    let file = "Files in the driver's directory are left of volumes that were deleted";
+    let descriptor = "The driver still has open what belonged to volumes that were deleted";
     let found = [
         finding("DRV-073", "NodeUnstageVolume", device, &held.loops),
         finding("DRV-098", "NodeStageVolume", process, &held.processes),
+        finding("DRV-022", "DeleteVolume", file, &held.files),
+        finding("DRV-131", "DeleteVolume", descriptor, &held.descriptors),
     ];
     found.into_iter().flatten().collect()
 }
@@ -40,9 +44,16 @@ mod tests {
     #[test]
     fn device_is_a_fault_and_process_is_advice() {
         let lines = |text: &str| vec![text.to_owned()];
-        let found = held(&Held { loops: lines("loop3 on /state/v1"), processes: lines("sleep[7]") });
+        let (files, descriptors) = (lines("`/state/v1`"), lines("`/state/v1 (deleted)` in sleep[7]"));
+        let found = held(&Held {
+            loops: lines("loop3 on /state/v1"),
+            processes: lines("sleep[7]"),
+            files,
+            descriptors,
+        });
         let told: Vec<_> = found.iter().map(|found| (found.contract.as_str(), found.is_fault())).collect();
-        assert_eq!(told, [("DRV-073", true), ("DRV-098", false)]);
+        let advice = [("DRV-098", false), ("DRV-022", false), ("DRV-131", false)];
+        assert_eq!((told[0], &told[1..]), (("DRV-073", true), &advice[..]));
         assert!(found[0].sentence.ends_with("unstaged: loop3 on /state/v1."), "{}", found[0].sentence);
         assert_eq!(held(&Held::default()), []);
     }

@@ -40,9 +40,6 @@ impl Before {
     }
 }
 
-/// The rule about directories that must be there before a call.
-const MADE_BEFORE: &str = "INV-049";
-
 /// What was seen after it.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
@@ -105,13 +102,6 @@ impl Aftermath {
             after.judged.kept.extend(judge::released(&trace, &held, !devices.is_empty()));
         }
         after.findings.extend(bed.unanswered().iter().map(|method| judge::unanswered(method)));
-        if orders.cuts > 0 {
-            // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
-            after.findings.retain(|finding| finding.contract != MADE_BEFORE);
-            after
-                .unchecked
-                .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
-        }
         bed.journal.suspects_settle().await;
         after.findings.extend(judge::irregular(&bed.journal.irregular(), bed.journal.symbols()));
         let symbols = bed.journal.symbols();

@@ -7,7 +7,7 @@ use harness::symbols::Symbols;
 /// answer that the case had ordered says nothing of the driver, so the search begins anew after each of those.
 pub(super) fn first_event(trace: &[TraceLine], symbols: &Symbols) -> Option<String> {
     let ordered = trace.iter().rposition(|line| match &line.event {
-        Event::RpcEnd(end) => !end.is_from_the_driver(),
+        Event::RpcEnd(end) => !end.is_from_the_driver() && end.unreadable.is_none(),
         _ => false,
     });
     let rest = ordered.map_or(trace, |at| &trace[at..]);

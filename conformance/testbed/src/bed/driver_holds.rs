@@ -1,5 +1,6 @@
-//! What the driver itself holds, between its last NodeUnstageVolume and its first DeleteVolume: loop devices and
-//! processes. Later a driver may have tidied them away with the volume, or with its own end.
+//! What the driver itself holds: loop devices and processes between its last NodeUnstageVolume and its first
+//! DeleteVolume, which may tidy them away with the volume; files and descriptors of volumes after the last one. All of it
+//! before the driver's own end.
 
 use std::os::linux::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use harness::loop_device::table::{self, BoundLoop};
 use harness::testbed::OtherNode;
 use nix::unistd::{Pid, getpgid};
 
-use super::Bed;
+use super::{Bed, remains};
 
 /// How long a device that is let go may take to leave: the kernel detaches it after the last close.
 const DETACH: Duration = Duration::from_secs(2);
@@ -30,6 +31,10 @@ pub struct Held {
     pub loops: Vec<String>,
     /// Processes, a line each.
     pub processes: Vec<String>,
+    /// Files in the driver's directory that belonged to a deleted volume.
+    pub files: Vec<String>,
+    /// Descriptors of the driver's processes that lead to a deleted volume.
+    pub descriptors: Vec<String>,
 }
 
 impl Bed {
@@ -72,6 +77,40 @@ impl Bed {
         *self.held.borrow_mut() = held;
     }
 
+    /// Looks for what is left of these volumes when all of them were deleted, and waits a little for what is just going.
+    pub(super) async fn look_at_remains(&self, handles: &[String]) {
+        let handles = remains::telling(handles);
+        if self.foreign.is_some() {
+            return;
+        }
+        let end = Instant::now() + DETACH;
+        loop {
+            let (files, descriptors) = (
+                remains::files(&self.layout.driver_state(), &handles, &self.journal.backings()),
+                self.open_remains(&handles),
+            );
+            let is_clean = files.is_empty() && descriptors.is_empty();
+            {
+                let mut held = self.held.borrow_mut();
+                (held.files, held.descriptors) = (files, descriptors);
+            }
+            if is_clean || Instant::now() > end {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn open_remains(&self, handles: &[&str]) -> Vec<String> {
+        let (processes, state) = (self.driver_processes(), self.layout.driver_state());
+        let backings = self.journal.backings();
+        let lines = processes.iter().flat_map(|process| {
+            let open = remains::open(process.pid, &state, handles, &backings).into_iter();
+            open.map(move |path| format!("`{}` in {process}", path.display()))
+        });
+        lines.collect()
+    }
+
     /// What the driver held after everything was unstaged.
     pub fn driver_holds(&self) -> Held {
         self.held.borrow().clone()
@@ -91,6 +130,8 @@ impl Bed {
         let started =
             processes.iter().filter(|now| is_the_same && !now.zombie && !before.processes.contains(now));
         Held {
+            files: Vec::new(),
+            descriptors: Vec::new(),
             loops: loops.iter().filter(new).map(line).collect(),
             processes: started
                 .map(|process| format!("{process}{}", self.during(Thing::Process(process.pid))))

@@ -80,7 +80,11 @@ impl Bed {
         }
         // Before the volumes: with them a driver may let go of what it should have let go of earlier.
         self.look_at_driver().await;
+        let handles: Vec<String> = self.volumes.borrow().values().map(|made| made.handle.clone()).collect();
         let mut left = self.volumes_leave().await;
+        if left.is_empty() && self.abilities.creates() {
+            self.look_at_remains(&handles).await;
+        }
         left.extend(self.machine_leaves());
         left.extend(self.end_nfs().await);
         left

@@ -1,0 +1,58 @@
+//! How a worker ended that reported no outcome, as far as the kernel tells.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use harness::sandbox::{LOST_LIFELINE, SIGNALLED};
+use nix::sys::signal::Signal;
+
+/// The signal that killed a worker: the keeper of its sandbox ends with its number.
+fn signal(status: ExitStatus) -> Option<Signal> {
+    let number = status.signal().or_else(|| status.code()?.checked_sub(SIGNALLED));
+    Signal::try_from(number?).ok()
+}
+
+/// The end of a worker, in words.
+pub(super) fn told(status: ExitStatus) -> String {
+    match signal(status) {
+        Some(signal) => format!("the worker was killed by {signal} before it had an outcome"),
+        None if status.code() == Some(LOST_LIFELINE) => {
+            "the sandbox of the case ended before its worker had an outcome".to_owned()
+        }
+        None => format!("the worker ended without an outcome: {status}"),
+    }
+}
+
+/// Who can have killed it, where the kernel has not: it does not say who sent a signal.
+pub(super) fn suspects(status: ExitStatus) -> Option<&'static str> {
+    match signal(status)? {
+        Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT => Some(
+            "the kernel counts no process of this run as killed for memory, so another process sent the signal: one of \
+             the sandbox, where the driver has all capabilities, or one from outside",
+        ),
+        // Nothing but its own fault raises these.
+        _ => Some("a fault of the suite's own"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn death_of_a_worker_is_told_by_its_signal() {
+        // As wait(2) has them: killed itself, and through the keeper of its sandbox.
+        for status in [9, (SIGNALLED + 9) << 8] {
+            let status = ExitStatus::from_raw(status);
+            assert_eq!(told(status), "the worker was killed by SIGKILL before it had an outcome");
+            assert!(suspects(status).is_some_and(|who| who.contains("the driver")));
+        }
+        let segfault = ExitStatus::from_raw((SIGNALLED + 11) << 8);
+        assert_eq!(suspects(segfault), Some("a fault of the suite's own"));
+        let exit = ExitStatus::from_raw(1 << 8);
+        assert_eq!(
+            (told(exit).as_str(), suspects(exit)),
+            ("the worker ended without an outcome: exit status: 1", None)
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! What belongs to a volume: files that bear its name or were behind its device, and descriptors of them. Reads
+//! directories and links only.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The names by which volumes can be told from anything else.
+pub(super) fn telling(names: &[String]) -> Vec<&str> {
+    let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    names.iter().map(String::as_str).filter(|name| !is_number(name)).collect()
+}
+
+/// The files and directories below `top` with one of these names in their own, the topmost only, and those of the `backings`
+/// that are there.
+pub(super) fn files(top: &Path, names: &[&str], backings: &BTreeSet<PathBuf>) -> Vec<String> {
+    let is_there = |path: &&PathBuf| path.starts_with(top) && path.symlink_metadata().is_ok();
+    let mut found: Vec<_> =
+        backings.iter().filter(is_there).map(|path| format!("`{}`", path.display())).collect();
+    let mut todo = vec![top.to_owned()];
+    while let Some(directory) = todo.pop() {
+        // What is removed meanwhile is not there.
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if bears(&entry.file_name(), names) {
+                found.push(format!("`{}`", entry.path().display()));
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                todo.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What a process has open below `top` with one of these names in its path, or of the `backings`.
+pub(super) fn open(pid: i32, top: &Path, names: &[&str], backings: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = links.filter_map(|link| fs::read_link(link.path()).ok()).collect();
+    let was_behind = |path: &Path| {
+        let text = path.to_string_lossy();
+        backings.contains(Path::new(text.strip_suffix(" (deleted)").unwrap_or(&text)))
+    };
+    found.retain(|path| {
+        path.strip_prefix(top).is_ok_and(|below| was_behind(path) || bears(below.as_os_str(), names))
+    });
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether one of the names stands in a text as a word of its own.
+fn bears(text: &OsStr, names: &[&str]) -> bool {
+    let text = text.to_string_lossy();
+    let is_word = |(at, name): (usize, &str)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + name.len()..].chars().next());
+        [before, after].into_iter().flatten().all(|letter| !letter.is_alphanumeric())
+    };
+    names.iter().any(|name| text.match_indices(name).any(is_word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topmost_file_and_open_file_of_a_volume_are_found() {
+        let ground = tempfile::tempdir().unwrap();
+        let volume = ground.path().join("volumes/vol-0123456");
+        fs::create_dir_all(&volume).unwrap();
+        fs::write(volume.join("vol-0123456.img"), "").unwrap();
+        fs::write(ground.path().join("journal"), "vol-0123456").unwrap();
+        let (names, none) = (["vol-0123456"], BTreeSet::new());
+        let behind = BTreeSet::from([volume.join("vol-0123456.img"), ground.path().join("gone")]);
+        assert_eq!(files(&volume, &[], &behind).len(), 1);
+        assert_eq!(files(ground.path(), &names, &none), [format!("`{}`", volume.display())]);
+        let image = fs::File::open(volume.join("vol-0123456.img")).unwrap();
+        fs::remove_dir_all(&volume).unwrap();
+        assert_eq!(files(ground.path(), &names, &none), Vec::<String>::new());
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let held = open(pid, ground.path(), &names, &none);
+        assert_eq!(open(pid, ground.path(), &[], &behind), held);
+        assert!(held.len() == 1 && held[0].to_string_lossy().ends_with(" (deleted)"), "{held:?}");
+        drop(image);
+        assert!(bears(OsStr::new("v0.img"), &["v0"]) && !bears(OsStr::new("v01-xv0"), &["v0"]));
+        assert_eq!(telling(&["17".to_owned(), "v0".to_owned()]), ["v0"]);
+        assert_eq!(open(pid, ground.path(), &names, &none), Vec::<PathBuf>::new());
+    }
+}
