@@ -18,37 +18,36 @@ mod in_the_way;
 mod kernel;
 mod own;
 mod report;
+mod state;
 mod story;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use contracts::csi::Request;
 use contracts::event::{
-    self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, Meddled, PodChange, PodPhase,
-    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touch, Touched, TraceLine, Unreadable,
+    self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, PodChange, PodPhase, ProcessEdge,
+    Role, RpcEnd, RpcStart, Step, TraceLine, Unreadable,
 };
 use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
 use tokio::sync::watch;
 
 pub use around::{Appeared, Thing};
-use around::{Around, Asked, Others};
 pub use behind::LoopsBehind;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};
 
 use crate::Layout;
-use crate::loop_device::table;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
 use in_the_way::InTheWay;
 use kernel::Kernel;
 use own::Own;
+use state::{Flight, State};
 
 /// The one order of a case. Clones share it.
 #[derive(Debug, Clone)]
@@ -57,58 +56,6 @@ pub struct Journal {
     masks: Masks,
     state: Arc<Mutex<State>>,
     length: watch::Sender<u64>,
-}
-
-#[derive(Debug)]
-struct State {
-    symbols: Symbols,
-    masks: Masks,
-    started: Instant,
-    lines: Vec<TraceLine>,
-    /// How many lines earlier looks have told.
-    looked: usize,
-    teller: Teller,
-    kernel: Kernel,
-    own: Own,
-    flights: BTreeMap<u64, Flight>,
-    unexplained: Unexplained,
-    /// It was killed, or has ended, and was not started since.
-    node_is_dead: bool,
-    /// Whether somebody else touches the node's files, by hand.
-    is_by_hand: bool,
-    next_call: u64,
-    /// Targets that were not there before a driver was asked to publish at them.
-    made: BTreeSet<PathBuf>,
-    in_the_way: InTheWay,
-    /// The files of loop devices that appeared during calls.
-    backings: BTreeSet<PathBuf>,
-    /// Loop devices and processes, by the call during which they appeared.
-    appeared: BTreeMap<Thing, Appeared>,
-    /// Whether the node is somebody else's, and told by its calls.
-    follows_node: bool,
-    /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
-    told_secrets: BTreeSet<(String, String)>,
-    /// Where lines are kept as they are made.
-    kept: Option<File>,
-}
-
-/// A call that is under way.
-#[derive(Debug)]
-struct Flight {
-    method: String,
-    /// The reasons it gives a driver to change mounts.
-    work: BTreeSet<Work>,
-    started: Instant,
-    /// Whether it publishes a raw device.
-    is_block: bool,
-    around: Option<Around>,
-}
-
-/// A volume that a driver has reason to change, and the path the call named.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Work {
-    volume: String,
-    path: String,
 }
 
 /// An effect as the node announces it.
@@ -551,128 +498,6 @@ impl Journal {
     fn state(&self) -> MutexGuard<'_, State> {
         // Lines are pushed whole; a panic while one was being made has lost that one only.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn push(&mut self, event: Event) {
-        if let Event::Process(edge) = &event
-            && edge.who == Role::Node
-        {
-            self.node_is_dead = edge.edge != Lifecycle::Start;
-        }
-        let seq = self.lines.len() as u64 + 1;
-        let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
-        let line = TraceLine { seq, t_ms, event };
-        if let Some(kept) = &mut self.kept {
-            report::append(kept, &line, &self.masks);
-        }
-        // What it finds is judged by whoever reads the lines; here it only keeps what explains the next ones.
-        self.unexplained.event(&line);
-        self.lines.push(line);
-    }
-
-    /// Records what the kernel has to say, and who did it.
-    fn drain(&mut self) {
-        for event in self.kernel.drain(&self.unexplained) {
-            self.push(event);
-        }
-    }
-
-    /// Looks around the path of a call that may change mounts, if it is one of the node's.
-    fn look_around(&self, flight: &Flight) -> Option<Around> {
-        let work = flight.work.first()?;
-        let path = Path::new(&work.path);
-        let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
-        let root = self.symbols.root();
-        is_the_nodes.then(|| Around::look(path, root, self.lines.len(), self.others_at(&work.path)))
-    }
-
-    /// The calls under way, beside one at this path.
-    fn others_at(&self, path: &str) -> Others {
-        let here = |flight: &Flight| flight.work.iter().any(|work| work.path == path);
-        match self.flights.values().any(here) {
-            true => Others::Here,
-            false if self.flights.is_empty() => Others::None,
-            false => Others::Elsewhere,
-        }
-    }
-
-    fn note_appeared(&mut self, flight: &Flight) {
-        let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return };
-        for thing in around.appeared() {
-            if let Thing::Loop(number, _) = thing {
-                self.backings.extend(table::read(number).map(|bound| bound.backing));
-            }
-            let call = || Appeared { method: flight.method.clone(), volume: work.volume.clone() };
-            self.appeared.entry(thing).or_insert_with(call);
-        }
-    }
-
-    fn touched(&mut self, flight: &Flight, end: &RpcEnd) -> Vec<Touched> {
-        let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return Vec::new() };
-        let is_mounted = self.kernel.is_mounted(&work.path);
-        let others = self.others_at(&work.path);
-        let asked = Asked { method: &flight.method, is_block: flight.is_block };
-        let is_ok = end.code == "OK" && end.is_from_the_driver();
-        let mut touched = around.touched(end.id, asked, is_ok, &self.lines, &mut self.made, is_mounted);
-        let is_above = |touched: &Touched| Path::new(&work.path).starts_with(&touched.path);
-        touched.retain(|touched| match others {
-            // Whichever of the calls it was: the driver did it.
-            _ if touched.how == Touch::Linked && is_above(touched) => true,
-            Others::None => true,
-            Others::Elsewhere if touched.path == work.path => true,
-            Others::Elsewhere | Others::Here => touched.path.ends_with("/vol_data.json"),
-        });
-        touched
-    }
-
-    /// Records that somebody looks, if anything was not announced that never will be, and what was meddled with.
-    ///
-    /// Of what the node has made and somebody has changed all is told at the end; before it, the node may say in a moment
-    /// that it was its own doing, and not all that it does is an operation.
-    fn look(&mut self, is_the_end: bool) {
-        if self.unexplained.is_overdue() {
-            self.push(Event::Looked);
-        }
-        // What changes only now may be the node's own doing, and at the end it would have no time to say so.
-        if !is_the_end {
-            self.compare_own();
-        }
-        let by = self.kernel.actors.driver();
-        for (how, path) in self.own.take_suspects(!is_the_end) {
-            self.push(Event::Meddled(Meddled { how, path, by }));
-        }
-    }
-
-    /// Looks at what the node has made, before anything else happens to it. While a call is under way, whatever is done
-    /// has a reason; one that nobody waits for any more is a reason at its own path.
-    fn compare_own(&mut self) {
-        if !self.flights.is_empty() {
-            return;
-        }
-        match !self.is_by_hand && !self.node_is_dead {
-            true => self.own.compare(self.unexplained.abandoned_paths()),
-            false => self.own.accept(),
-        }
-    }
-}
-
-impl Flight {
-    fn new(method: &str, req: &Value, symbols: &Symbols) -> Self {
-        let request = Request::of(req);
-        let mut work = BTreeSet::new();
-        if let Some(paths) = witnessed::changed_paths(method, request) {
-            let path = paths.first().copied().unwrap_or_default();
-            // By its paths, too: the handle of a volume that lives inside a pod has no name.
-            let places = paths.iter().filter_map(|path| symbols.place(Path::new(path)));
-            let volumes = places.map(|place| place.volume().to_owned());
-            let handle = Some(request.volume_id()).filter(|handle| !handle.is_empty());
-            let volumes = volumes.chain(handle.map(|handle| symbols.volume(handle)));
-            work.extend(volumes.map(|volume| Work { volume, path: path.to_owned() }));
-        }
-        let is_block = Asked::of(method, req).is_block;
-        Self { method: method.to_owned(), work, started: Instant::now(), is_block, around: None }
     }
 }
 
