@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tower::layer::layer_fn;
 
 use crate::ability::Ability;
-use crate::books::Node;
+use crate::books::{Books, Node};
 use crate::control::{self, SOCKET};
 use crate::controller::ControllerService;
 use crate::driver::{Driver, Options};
@@ -54,6 +54,8 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     start_up(&driver, &nodes, &services)?;
 
     // The control socket first: a client that has reached an endpoint can use it.
+    let unmounts = driver.breaks(Sabotage::TerminatedUnmounts);
+    let leaving: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
     let state = driver.options.state.clone();
     let name = format!("control-{}.sock", nodes[0].0.name);
     let listener = listen(&state.join(&name))?;
@@ -71,6 +73,10 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
         biased;
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+    if unmounts {
+        let failed = |status: tonic::Status| anyhow::anyhow!("cannot unmount: {}", status.message());
+        leaving.iter().try_for_each(|service| service.unmount_targets().map_err(failed))?;
     }
     for (_, endpoint) in &nodes {
         drop(std::fs::remove_file(endpoint));
@@ -92,6 +98,11 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
     driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     let failed = |status: tonic::Status| anyhow::anyhow!("cannot recover: {}", status.message());
     driver.thaw().map_err(failed)?;
+    if driver.breaks(Sabotage::RestartForgetsSnapshots) {
+        let forgotten = |books: &Books| books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect();
+        let gone = driver.journal.read(forgotten)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((gone, ())))?;
+    }
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {
             service.unmount_targets().map_err(failed)?;

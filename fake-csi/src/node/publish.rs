@@ -99,6 +99,9 @@ impl NodeService {
         if self.driver.breaks(Sabotage::PublishLeaksDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
+        if self.driver.breaks(Sabotage::PublishLeaksMemory) {
+            std::mem::forget(vec![1_u8; 4 << 20]);
+        }
         self.make_target(volume, &staging, path, target)
     }
 
@@ -125,6 +128,9 @@ impl NodeService {
             && !mount::is_mount_point(&path)?
         {
             return Err(Status::internal("the target is not mounted"));
+        }
+        if self.driver.breaks(Sabotage::UnpublishNeedsTarget) && target.is_some() && !exists(&path) {
+            return Err(Status::internal("the target is not there"));
         }
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;

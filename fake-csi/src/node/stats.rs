@@ -50,6 +50,9 @@ impl NodeService {
         }
         let usage = match self.driver.breaks(Sabotage::StatsInBlocks) {
             true => usage.into_iter().map(in_blocks).collect(),
+            false if self.driver.breaks(Sabotage::StatsSwapInodes) => {
+                usage.into_iter().map(with_swapped_inodes).collect()
+            }
             false => usage,
         };
         let is_told =
@@ -102,6 +105,14 @@ impl NodeService {
             None => Ok(true),
         }
     }
+}
+
+/// The bug: two results in the wrong order.
+fn with_swapped_inodes(mut usage: v1::VolumeUsage) -> v1::VolumeUsage {
+    if usage.unit == i32::from(Unit::Inodes) {
+        std::mem::swap(&mut usage.available, &mut usage.used);
+    }
+    usage
 }
 
 /// The bug: forgets the size of a block.

@@ -151,6 +151,23 @@ async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
     node.tear_down("next").await
 }
 
+/// A target that is gone with its mount, as after a reboot of a node without a disk, is unpublished all the same.
+///
+/// CSI, NodeUnpublishVolume: this operation MUST be idempotent; a node asks whatever it remembers.
+#[case(needs = [Filesystem, Root])]
+async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let target = node.target("web");
+    node.loses_mount(&target)?;
+    // Moved aside, it is as good as gone.
+    std::fs::rename(&target, target.with_file_name("gone"))?;
+    let unpublished = node.unpublish("web").await?.asked("of a target that is gone");
+    unpublished.is("DRV-069", &["OK"])?;
+    if unpublished.is_ok() { node.unstage().await?.succeeds() } else { Ok(()) }
+}
+
 /// A target that a process still uses is not said to be unpublished.
 ///
 /// Kubernetes: a pod's volume that is unpublished may be given to another node while the process still writes.

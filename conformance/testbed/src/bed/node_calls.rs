@@ -55,6 +55,8 @@ pub struct DriverSize {
     pub descriptors: usize,
     pub threads: usize,
     pub processes: usize,
+    /// Of its own memory.
+    pub megabytes: usize,
 }
 
 impl Bed {
@@ -71,7 +73,8 @@ impl Bed {
         let ours = |error: std::io::Error| StepError::ours(&error);
         let processes = self.driver_processes().iter().filter(|process| !process.zombie).count();
         let (descriptors, threads) = (count("fd").map_err(ours)?, count("task").map_err(ours)?);
-        Ok(DriverSize { descriptors, threads, processes })
+        let megabytes = megabytes_of(pid).map_err(ours)?;
+        Ok(DriverSize { descriptors, threads, processes, megabytes })
     }
 
     /// How many files and directories there are in the driver's own.
@@ -168,6 +171,14 @@ impl Bed {
             }
         }
     }
+}
+
+/// How much memory of its own a process has. Pages of its program come and go with other users of the machine.
+fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = own.and_then(|own| own.trim().trim_end_matches(" kB").parse::<usize>().ok());
+    Ok(kilobytes.unwrap_or(0) / 1024)
 }
 
 type Uses = BTreeMap<String, NodeUse>;

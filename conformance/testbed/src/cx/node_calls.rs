@@ -167,6 +167,28 @@ impl Cx {
         }
     }
 
+    /// Makes a call, kills the driver as soon as something is mounted at a path, and starts it again.
+    #[track_caller]
+    pub fn driver_dies_at_mount(&self, call: Call, path: &Path) -> impl Future<Output = Result> + use<> {
+        /// A driver that mounts nothing there is killed all the same.
+        const LONGEST: Duration = Duration::from_secs(1);
+        let doing = self.shared.begin("cx.driver_dies_at_mount()", Location::caller());
+        let (shared, path) = (self.shared(), path.to_owned());
+        async move {
+            let kill = async {
+                let end = Instant::now() + LONGEST;
+                // A driver records a mount a moment after it has made it: a pause would miss that moment.
+                while mounts_at(&path).is_ok_and(|mounts| mounts.is_empty()) && Instant::now() < end {
+                    tokio::task::yield_now().await;
+                }
+                shared.bed.kill_driver().await;
+            };
+            drop(tokio::join!(call, kill));
+            let started = shared.bed.start_driver().await;
+            doing.done(started.map_err(|error| StepError::of_testbed(&error)))
+        }
+    }
+
     /// Asks the driver to end (SIGTERM), and kills it when it does not.
     #[track_caller]
     pub fn driver_is_terminated(&self) -> impl Future<Output = ()> + use<> {

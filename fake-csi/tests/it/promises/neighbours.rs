@@ -28,7 +28,68 @@ pub(super) const PROBES: Chapter = &[
     probe!("get-snapshot-not-ready", gotten_snapshot_is_ready),
     probe!("expand-shrinks", size_stays_where_less_is_asked_for),
     probe!("refuses-single-node-writer", single_node_writer_is_confirmed),
+    probe!("terminated-unmounts", target_outlives_the_end_of_the_driver),
+    probe!("restart-forgets-snapshots", snapshot_outlives_a_restart),
+    probe!("unpublish-needs-target", lost_target_is_unpublished),
+    probe!("stats-swap-inodes", free_inodes_are_those_of_the_file_system),
+    probe!("publish-leaks-memory", memory_does_not_grow),
 ];
+
+async fn target_outlives_the_end_of_the_driver(world: World) -> bool {
+    let scene = Scene::mount(world).await.published().await;
+    let pid = nix::unistd::Pid::from_raw(scene.world.pid().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    for _ in 0..100 {
+        if !scene.world.root.join("csi.sock").exists() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    scene.mounts_at(&scene.target) == 1
+}
+
+async fn snapshot_outlives_a_restart(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let id = csi.create("data", mounted("", WRITER)).await.volume_id;
+    let taken = snapshot(&mut csi, "one", &id).await;
+    let mut csi = world.restart().await;
+    get_snapshot(&mut csi, &taken).await.is_some()
+}
+
+async fn lost_target_is_unpublished(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    nix::mount::umount(&scene.target).unwrap();
+    std::fs::remove_dir(&scene.target).unwrap();
+    scene.unpublish().await.is_ok()
+}
+
+async fn free_inodes_are_those_of_the_file_system(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    let request = v1::NodeGetVolumeStatsRequest {
+        volume_id: scene.id.clone(),
+        volume_path: crate::world::text(&scene.target),
+        ..Default::default()
+    };
+    let told = scene.csi.node.node_get_volume_stats(request).await.unwrap().into_inner();
+    let inodes = &told.usage[1];
+    inodes.available > inodes.used
+}
+
+async fn memory_does_not_grow(world: World) -> bool {
+    const CYCLES: usize = 5;
+    let mut scene = Scene::mount(world).await.published().await;
+    let own = |pid: u32| -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let before = own(scene.world.pid());
+    for _ in 0..CYCLES {
+        scene.unpublish().await.unwrap();
+        scene.publish().await.unwrap();
+    }
+    own(scene.world.pid()) < before + CYCLES * 1024
+}
 
 async fn unknown_volume_is_not_staged(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
