@@ -220,3 +220,71 @@ fn controller_command_serves_the_controller_service() {
         assert_eq!(ended.stdout.contains("DRV-011"), code == 1, "{}", ended.told());
     }
 }
+
+/// Asks the API as a client would, with nothing but a shell.
+const CLIENT: &str = r#"
+server=$(sed -n 's/.*"server": "http:..\([^"/]*\).*/\1/p' $1); token=$(sed -n 's/.*"token": "\([^"]*\)".*/\1/p' $1)
+ask() {
+    exec 3<>/dev/tcp/${server%:*}/${server#*:}
+    printf '%s\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' \
+        "$1 HTTP/1.1" "$token" "${#2}" "$2" >&3
+    cat <&3
+}
+ask 'GET /apis/x.io/v1/namespaces/drivers/things/there' '' | grep -q '"n":7' || exit 3
+ask 'GET /api/v1/nodes/node-1' '' | grep -q '"kind":"Node"' || exit 4
+ask 'POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases' '{"metadata":{"name":"lock"}}' | grep -q '201 Created' || exit 5
+"#;
+
+const OBJECTS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.x.io}
+spec:
+  group: x.io
+  scope: Namespaced
+  names: {plural: things, kind: Thing}
+  versions: [{name: v1, served: true, storage: true}]
+---
+apiVersion: x.io/v1
+kind: Thing
+metadata: {name: there}
+spec: {n: 7}
+";
+
+#[test]
+#[file_serial(root)]
+fn driver_is_a_client_of_the_api_of_its_case() {
+    if !has_root() {
+        return;
+    }
+    let manifest = format!(
+        "command = ['bash', '-c', '''bash {{state}}/client.sh $KUBECONFIG || exit $?; {}''']\n\
+         env = {{ KUBECONFIG = \"{{kubeconfig}}\" }}\nkubernetes = {{ namespace = 'drivers', objects = ['objects.yaml'] }}\n\
+         [files]\n\"{{state}}/client.sh\" = '''{CLIENT}'''\n",
+        fake_csi("")
+    );
+    let run = Volproof::new().file("driver.toml", &manifest).file("objects.yaml", OBJECTS);
+    let case = "csi::calls::name_of_128_bytes_is_accepted";
+    let ended = run.args("run --driver driver.toml --report out").arg(case).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let trace = ended.directory.path().join("out/cases").join(case).join("trace.jsonl");
+    let trace = fs::read_to_string(trace).expect("the case has a trace");
+    assert!(
+        trace.contains(r#""by":"driver","ev":"api","kind":"Other","object":"Lease kube-system/lock""#),
+        "{trace}"
+    );
+}
+
+#[test]
+#[file_serial(root)]
+fn objects_that_no_cluster_would_take_are_told_before_the_driver_starts() {
+    if !has_root() {
+        return;
+    }
+    let manifest = "command = ['/no/driver', '{endpoint}']\nkubernetes = { objects = ['objects.yaml'] }\n";
+    let thing = OBJECTS.split("---").last().expect("it has two");
+    let run = Volproof::new().file("driver.toml", manifest).file("objects.yaml", thing);
+    let ended = run.args("run --driver driver.toml").args(FEW).run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.stderr.contains("cannot give the driver the API of a cluster"), "{}", ended.told());
+}

@@ -7,9 +7,11 @@
 
 mod addresses;
 mod by_hand;
+mod change_log;
 mod client;
 mod disturbance;
 mod driver_objects;
+mod http;
 mod protection;
 mod provisioner;
 mod records;
@@ -32,6 +34,7 @@ use store::Store;
 pub use client::{ApiClient, ClientError};
 pub use disturbance::Disturbance;
 pub use driver_objects::driver_object;
+pub use http::{HttpApi, HttpApiError};
 pub use provisioner::{ContentSource, ProvisionError, Provisioned, Provisioner, VolumeRequest};
 pub use serve::{ServeError, Served};
 pub(crate) use time::now;

@@ -74,6 +74,11 @@ impl Layout {
         self.state.join("drv").join("controller.sock")
     }
 
+    /// How a client of Kubernetes finds the API that the driver is given, `{kubeconfig}` in a manifest.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.driver_state.join("kubeconfig")
+    }
+
     /// Where the API objects are served to the node.
     pub fn api_socket(&self) -> PathBuf {
         self.sockets().join("api.sock")

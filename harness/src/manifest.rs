@@ -74,6 +74,9 @@ pub struct Manifest {
     /// `{state}` and the node's root is thrown away, and told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<PathBuf>,
+    /// The API of a cluster, for a driver that is a client of it. `{kubeconfig}` alone gives it one without objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
     /// How many nodes may be played at once.
     #[serde(default = "default_node_count", skip_serializing_if = "is_one")]
     pub nodes: u32,
@@ -135,6 +138,22 @@ pub struct UnknownIds {
 impl Default for UnknownIds {
     fn default() -> Self {
         Self { volume: "no-such-volume".to_owned(), node: "no-such-node".to_owned() }
+    }
+}
+
+/// The API that a driver is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kubernetes {
+    /// The namespace that the driver lives in.
+    pub namespace: String,
+    /// Files with objects that are there before it starts: its CustomResourceDefinitions and its configuration.
+    pub objects: Vec<PathBuf>,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self { namespace: "default".to_owned(), objects: Vec::new() }
     }
 }
 
@@ -317,7 +336,8 @@ impl Manifest {
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);
         }
-        for file in self.guest.files.iter_mut().chain(&mut self.host_paths) {
+        let objects = self.kubernetes.iter_mut().flat_map(|kubernetes| &mut kubernetes.objects);
+        for file in self.guest.files.iter_mut().chain(&mut self.host_paths).chain(objects) {
             *file = directory.join(&*file);
         }
         let of_volumes = self.volume.existing.iter_mut().filter_map(|volume| volume.secrets.as_mut());

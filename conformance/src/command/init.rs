@@ -1,4 +1,9 @@
-//! `volproof init`: a commented `driver.toml` to start from.
+//! `volproof init`: a commented `driver.toml` to start from, or one made of what a driver says of itself or what its
+//! deployment files say of it.
+
+mod asked;
+mod deployment;
+mod from;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -15,6 +20,12 @@ pub(super) struct Flags {
     /// Where to write it
     #[arg(default_value = "driver.toml")]
     file: PathBuf,
+    /// A directory with the driver's deployment files: CSIDriver, StorageClass, DaemonSet
+    #[arg(long, value_name = "DIR", conflicts_with = "driver_cmd")]
+    from: Option<PathBuf>,
+    /// The driver's command line: it is started, and asked what it is
+    #[arg(long, value_name = "CMD")]
+    driver_cmd: Option<String>,
 }
 
 /// What it writes: valid as it stands, but for the command.
@@ -76,6 +87,12 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # prepare = ["./start-cloud.sh"]
 # cleanup = ["./stop-cloud.sh"]
 
+# A driver that is a client of Kubernetes gets an API: {kubeconfig}, in the command, in [env] or in [files], is the path
+# of a file that says how to reach it. What it writes there is in the trace of the case. This adds what has to be there:
+# [kubernetes]
+# namespace = "kube-system"
+# objects = ["deploy/crds.yaml"]
+
 [volume]
 size = "64MiB"
 # The first is used unless a case asks for another; without any, the driver chooses.
@@ -121,16 +138,35 @@ call = "30s"
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let path = flags.file.display();
+    if flags.file.exists() {
+        return Err(Exit::usage(format!("`{path}` exists already, and is kept as it is")));
+    }
+    let text = text(flags)?;
+    let commented = text.lines().filter(|line| line.starts_with("# - ")).map(str::to_owned);
+    let commented: Vec<String> = commented.collect();
     let mut file = OpenOptions::new().write(true).create_new(true).open(&flags.file).map_err(|error| {
         match error.kind() {
             ErrorKind::AlreadyExists => Exit::usage(format!("`{path}` exists already, and is kept as it is")),
             _ => Exit::environment(format!("cannot create `{path}`")).details([error.to_string()]),
         }
     })?;
-    file.write_all(MANIFEST.as_bytes())
+    file.write_all(text.as_bytes())
         .map_err(|error| Exit::environment(format!("cannot write `{path}`")).details([error.to_string()]))?;
-    println!("wrote {path}\n\n  next: fill in `command`, then run\n    volproof run --driver {path}");
+    commented.iter().for_each(|line| println!("  {}", &line[4..]));
+    let next = if flags.driver_cmd.is_some() { "run" } else { "look at `command`, then run" };
+    println!("wrote {path}\n\n  next: {next}\n    volproof run --driver {path}");
     Ok(exit_code::OK)
+}
+
+/// What is to be written.
+fn text(flags: &Flags) -> Result<String, Exit> {
+    match (&flags.from, &flags.driver_cmd) {
+        (Some(directory), _) => from::manifest(directory).map_err(|error| {
+            Exit::usage(format!("cannot read `{}`", directory.display())).details([error.to_string()])
+        }),
+        (None, Some(command)) => asked::manifest(command),
+        (None, None) => Ok(MANIFEST.to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::shape::shape;
 use api::{Key, Kind, Notification, Object};
-use contracts::event::{ApiChange, Client, Emitted, Event, Verb};
+use contracts::event::{ApiChange, Client, Emitted, Event, ObjectKind, Verb};
 use serde_json::Value;
 
 use crate::journal::Journal;
@@ -45,6 +45,35 @@ impl Records {
     pub(super) fn write(&self, verb: Verb, object: &Object, body: Value, by: Client) {
         let Some(change) = change(verb, &object.key(), body, by) else { return };
         self.of(node_of(object)).for_each(|journal| journal.api(change.clone()));
+    }
+
+    /// Writes a change of an object that only a client knows; an event has a line of its own.
+    pub(super) fn write_document(&self, verb: Verb, kind: &str, document: &Value, by: Client) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let event = match kind {
+            "Event" if verb == Verb::Delete => return,
+            "Event" => {
+                let either = |one: &str, other: &str| match &document[one] {
+                    Value::Null => document[other].clone(),
+                    found => found.clone(),
+                };
+                let about = either("involvedObject", "regarding");
+                Event::Event(Emitted {
+                    obj: format!("{}/{}", text(&about["kind"]).to_lowercase(), text(&about["name"])),
+                    kind: text(&document["type"]),
+                    reason: text(&document["reason"]),
+                    message: text(&either("message", "note")),
+                    by,
+                })
+            }
+            _ => {
+                let meta = &document["metadata"];
+                let namespace = meta["namespace"].as_str().map(|name| format!("{name}/")).unwrap_or_default();
+                let object = format!("{kind} {namespace}{}", text(&meta["name"]));
+                Event::Api(ApiChange { verb, kind: ObjectKind::Other, object, by, body: Value::Null })
+            }
+        };
+        self.of(None).for_each(|journal| journal.record(event.clone()));
     }
 
     /// Writes an event; `about` is the object that it is about, if that is there.
@@ -97,6 +126,6 @@ fn emitted(notification: &Notification, by: Client) -> Event {
         kind: format!("{:?}", notification.severity),
         reason: notification.reason.clone(),
         message: notification.message.clone(),
-        by: if by == Client::Controller { by } else { Client::Node },
+        by: if by == Client::Case { Client::Node } else { by },
     })
 }

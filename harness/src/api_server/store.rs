@@ -12,6 +12,7 @@ use contracts::event::{Client, Verb};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::change_log::{Became, ChangeLog, Logged, Place};
 use super::records::Records;
 use super::{addresses, protection, time};
 use crate::journal::Journal;
@@ -23,6 +24,13 @@ pub(super) struct Store {
     watchers: BTreeMap<Kind, Vec<mpsc::UnboundedSender<Change>>>,
     version: u64,
     tokens: u64,
+    /// The account that each token is of.
+    pub(super) accounts: BTreeMap<String, String>,
+    /// What clients of the HTTP interface have written of objects that the node sees as well.
+    pub(super) kept: BTreeMap<Key, Value>,
+    /// Objects of other kinds.
+    pub(super) documents: BTreeMap<Place, Value>,
+    pub(super) log: ChangeLog,
     /// What it was told or has told that nobody else may know.
     confided: Vec<Sensitive<Vec<u8>>>,
 }
@@ -36,6 +44,10 @@ impl Store {
             watchers,
             version: 0,
             tokens: 0,
+            accounts: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            documents: BTreeMap::new(),
+            log: ChangeLog::default(),
             confided: Vec::new(),
         }
     }
@@ -122,10 +134,15 @@ impl Store {
     }
 
     pub(super) fn update(&mut self, object: Object, by: Client) -> Result<Object, ApiError> {
+        self.write(Verb::Update, object, by)
+    }
+
+    /// Replaces an object, which a client may have asked for by a patch.
+    pub(super) fn write(&mut self, verb: Verb, object: Object, by: Client) -> Result<Object, ApiError> {
         let key = object.key();
         self.expect_version(&key, &object.meta().resource_version)?;
         let held = self.is_held(&key);
-        let stored = self.put(Verb::Update, object, by);
+        let stored = self.put(verb, object, by);
         self.release(&key, held);
         Ok(stored)
     }
@@ -163,14 +180,36 @@ impl Store {
             let reason = "the token is for another pod of that name".to_owned();
             return Err(ApiError::Refused { key, reason });
         }
-        self.tokens += 1;
         let body = json!({ "audiences": request.audiences, "account": request.account });
         self.records.write(Verb::Token, &pod, body, by);
-        let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
-        let token = format!("token-{}-{}", request.pod.name, self.tokens);
+        let account = format!("{}:{}", request.namespace, request.account);
+        Ok(self.new_token(&request.pod.name, account, request.expiration))
+    }
+
+    /// A token that no other has.
+    pub(super) fn new_token(&mut self, of: &str, account: String, expiration: Option<i64>) -> Token {
+        self.tokens += 1;
+        let lasts = Duration::from_secs(expiration.map_or(3600, i64::unsigned_abs));
+        let token = format!("token-{of}-{}", self.tokens);
         self.records.first().masks().add("token", &token);
         self.confided.push(Sensitive::new(token.clone().into_bytes()));
-        Ok(Token { token: Sensitive::new(token), expires: time::after(lasts) })
+        self.accounts.insert(token.clone(), account);
+        Token { token: Sensitive::new(token), expires: time::after(lasts) }
+    }
+
+    /// The version of the last change.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The version of a change that is about to be made.
+    pub(super) fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
     }
 
     fn expect_version(&self, key: &Key, version: &str) -> Result<(), ApiError> {
@@ -194,7 +233,11 @@ impl Store {
         self.name_volume(&object);
         let key = object.key();
         self.records.write(verb, &object, shape(&object), by);
-        self.objects.insert(key.clone(), object.clone());
+        let became = match self.objects.insert(key.clone(), object.clone()) {
+            None => Became::Added,
+            Some(_) => Became::Modified,
+        };
+        self.log.add(self.version, became, || Logged::Typed(object.clone()));
         self.tell(key.kind, &Change::Applied(object.clone()));
         object
     }
@@ -202,6 +245,9 @@ impl Store {
     fn remove(&mut self, key: &Key, by: Client) {
         let Some(object) = self.objects.remove(key) else { return };
         self.records.write(Verb::Delete, &object, Value::Null, by);
+        self.kept.remove(key);
+        self.version += 1;
+        self.log.add(self.version, Became::Deleted, || Logged::Typed(object.clone()));
         self.tell(key.kind, &Change::Deleted(object));
         self.unprotect();
     }

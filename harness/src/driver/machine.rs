@@ -25,6 +25,7 @@ pub fn machine_options(manifest: &Manifest) -> MachineOptions {
     shown.extend(programs);
     let mut shown: Vec<PathBuf> = shown.into_iter().filter_map(directory_of).collect();
     // Whoever asks with them reads them in the sandbox.
+    shown.extend(manifest.kubernetes.iter().flat_map(|kubernetes| kubernetes.objects.clone()));
     shown.extend(manifest.all_secrets().flat_map(Secrets::files).cloned());
     shown.retain(|path| COVERED.iter().any(|place| path.starts_with(place) && path != Path::new(place)));
     // Runs and their janitors only have business there.

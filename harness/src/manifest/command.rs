@@ -5,7 +5,7 @@ use std::path::Path;
 use super::nearest;
 
 /// Names that a word of the command may have in braces.
-pub(super) const PLACEHOLDERS: [&str; 4] = ["socket", "endpoint", "node", "state"];
+pub(super) const PLACEHOLDERS: [&str; 5] = ["socket", "endpoint", "node", "state", "kubeconfig"];
 
 /// The first `{name}` that is no placeholder, with the nearest known one.
 ///

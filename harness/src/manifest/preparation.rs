@@ -55,6 +55,7 @@ impl Placeholders {
             ("socket", socket),
             ("node", node.to_owned()),
             ("state", layout.driver_state().to_string_lossy().into_owned()),
+            ("kubeconfig", layout.kubeconfig().to_string_lossy().into_owned()),
         ];
         Self { values }
     }
@@ -91,6 +92,13 @@ impl Manifest {
             Some(path) => Err(ManifestError::FileElsewhere { file: path.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the driver is given the API of a cluster.
+    pub fn wants_kubernetes(&self) -> bool {
+        let commands = [&self.command, &self.controller_command].into_iter().chain(self.per_case.commands());
+        let mut words = commands.flatten().chain(self.env.values()).chain(self.files.values());
+        self.kubernetes.is_some() || words.any(|word| word.contains("{kubeconfig}"))
     }
 
     /// The environment of the commands that run once: variables whose value depends on a case are not in it.

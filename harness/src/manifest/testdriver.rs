@@ -1,7 +1,7 @@
 //! Reads the manifest of the Kubernetes external storage end-to-end tests.
 //!
-//! Such a file describes the volumes of a driver in a cluster, and not how to start the driver. Its capabilities are
-//! ignored: the driver is asked for them. Reads the file and the StorageClass that it names, and nothing else.
+//! Such a file describes the volumes of a driver in a cluster, and not how to start the driver. Of its capabilities those
+//! are taken that no driver can be asked for. Reads the file and the StorageClass that it names, and nothing else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,25 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-use super::{Manifest, Size};
+use super::{Manifest, Size, nearest};
 use crate::yaml;
 
-/// The used parts of the file; others are ignored.
+/// The used parts of the file; others are ignored, if the tests know them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct TestDriver {
     driver_info: DriverInfo,
     #[serde(default)]
     storage_class: StorageClassChoice,
+    #[serde(default)]
+    inline_volumes: Vec<InlineVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InlineVolume {
+    #[serde(default)]
+    attributes: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +38,10 @@ struct DriverInfo {
     supported_fs_type: Option<BTreeMap<String, serde_yaml_ng::Value>>,
     #[serde(default)]
     supported_size_range: SizeRange,
+    #[serde(default)]
+    required_mount_option: Option<BTreeMap<String, serde_yaml_ng::Value>>,
+    #[serde(default)]
+    capabilities: BTreeMap<String, bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,10 +61,76 @@ struct StorageClassChoice {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct StorageClass {
     #[serde(default)]
     parameters: BTreeMap<String, String>,
+    #[serde(default)]
+    mount_options: Vec<String>,
 }
+
+/// The keys of such a file, of its `DriverInfo` and of its `Capabilities`.
+const KEYS: [(&str, &[&str]); 3] = [
+    (
+        "",
+        &[
+            "StorageClass",
+            "SnapshotClass",
+            "VolumeAttributesClass",
+            "DriverInfo",
+            "InlineVolumes",
+            "ClientNodeName",
+            "Timeouts",
+        ],
+    ),
+    (
+        "/DriverInfo",
+        &[
+            "Name",
+            "InTreePluginName",
+            "TestTags",
+            "MaxFileSize",
+            "SupportedSizeRange",
+            "SupportedFsType",
+            "SupportedMountOption",
+            "RequiredMountOption",
+            "Capabilities",
+            "RequiredAccessModes",
+            "TopologyKeys",
+            "NumAllowedTopologies",
+            "StressTestOptions",
+            "VolumeSnapshotStressTestOptions",
+            "VolumeModifyStressTestOptions",
+            "PerformanceTestOptions",
+        ],
+    ),
+    (
+        "/DriverInfo/Capabilities",
+        &[
+            "persistence",
+            "block",
+            "fsGroup",
+            "volumeMountGroup",
+            "exec",
+            "snapshotDataSource",
+            "pvcDataSource",
+            "multipods",
+            "RWX",
+            "controllerExpansion",
+            "nodeExpansion",
+            "offlineExpansion",
+            "onlineExpansion",
+            "volumeLimits",
+            "singleNodeVolume",
+            "topology",
+            "FSResizeFromSourceNotSupported",
+            "readWriteOncePod",
+            "multiplePVsSameID",
+            "capacity",
+            "groupSnapshot",
+        ],
+    ),
+];
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +154,9 @@ pub enum TestDriverError {
         #[source]
         source: super::QuantityError,
     },
+    /// It has a key that the tests do not know either.
+    #[error("cannot use `{path}`: unknown key `{key}`")]
+    UnknownKey { path: PathBuf, key: String, meant: Option<&'static str> },
     /// It needs an object of a api.
     #[error("cannot use `{path}`: {what} is in a cluster, and there is none")]
     InCluster { path: PathBuf, what: String },
@@ -82,9 +164,12 @@ pub enum TestDriverError {
 
 impl TestDriverError {
     /// The remedy in a line.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::InCluster { .. } => Some("write the value into a driver.toml: `volproof init` makes one"),
+            Self::InCluster { .. } => {
+                Some("write the value into a driver.toml: `volproof init` makes one".to_owned())
+            }
+            Self::UnknownKey { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
             _ => None,
         }
     }
@@ -99,7 +184,8 @@ impl Manifest {
     /// # Errors
     /// When the file cannot be used, or needs a api.
     pub fn with_testdriver(mut self, path: &Path) -> Result<Self, TestDriverError> {
-        let TestDriver { driver_info, storage_class } = read(path)?;
+        check_keys(path)?;
+        let TestDriver { driver_info, storage_class, inline_volumes } = read(path)?;
         self.name = Some(driver_info.name);
         if let Some(least) = driver_info.supported_size_range.min.as_deref() {
             let least: Size =
@@ -110,6 +196,14 @@ impl Manifest {
         let types = driver_info.supported_fs_type.unwrap_or_default();
         // An empty type stands for the driver's own choice.
         self.volume.fs_types = types.into_keys().filter(|fs_type| !fs_type.is_empty()).collect();
+        let can = |capability: &str| driver_info.capabilities.get(capability).copied();
+        self.volume.block = can("block").or(self.volume.block);
+        self.volume.persistent = can("persistence").unwrap_or(self.volume.persistent);
+        self.volume.mount_options =
+            driver_info.required_mount_option.unwrap_or_default().into_keys().collect();
+        if let Some(volume) = inline_volumes.into_iter().next() {
+            (self.volume.inline, self.volume.inline_attributes) = (true, volume.attributes);
+        }
         if let Some(class) = storage_class.from_existing_class_name {
             let what = format!("the StorageClass `{class}`");
             return Err(TestDriverError::InCluster { path: path.to_owned(), what });
@@ -121,7 +215,12 @@ impl Manifest {
     }
 
     fn take_class(&mut self, path: &Path) -> Result<(), TestDriverError> {
-        let StorageClass { mut parameters } = read(path)?;
+        let StorageClass { mut parameters, mount_options } = read(path)?;
+        for option in mount_options {
+            if !self.volume.mount_options.contains(&option) {
+                self.volume.mount_options.push(option);
+            }
+        }
         let of_cluster: Vec<String> =
             parameters.keys().filter(|key| key.starts_with(FOR_THE_CLUSTER)).cloned().collect();
         for key in of_cluster {
@@ -142,6 +241,20 @@ impl Manifest {
         self.volume.parameters = parameters;
         Ok(())
     }
+}
+
+fn check_keys(path: &Path) -> Result<(), TestDriverError> {
+    let document: serde_json::Value = read(path)?;
+    for (place, known) in KEYS {
+        let fields = document.pointer(place).and_then(serde_json::Value::as_object);
+        for key in fields.into_iter().flat_map(|fields| fields.keys()) {
+            if !known.iter().any(|known| known.eq_ignore_ascii_case(key)) {
+                let meant = nearest(key, known.iter().copied());
+                return Err(TestDriverError::UnknownKey { path: path.to_owned(), key: key.clone(), meant });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, TestDriverError> {
@@ -188,6 +301,31 @@ DriverInfo:
         assert_eq!(manifest.volume.fs_types, ["xfs", "ext4"]);
         assert_eq!(manifest.volume.parameters, BTreeMap::from([("tier".to_owned(), "fast".to_owned())]));
         assert_eq!(manifest.command.len(), 1);
+    }
+
+    #[test]
+    fn capabilities_that_no_driver_reports_are_taken() {
+        let text =
+            DRIVER.replace("block: true", "block: false").replace("persistence: true", "persistence: false");
+        let text = format!(
+            "{text}  RequiredMountOption: {{noatime: {{}}}}\nInlineVolumes: [{{Attributes: {{a: b}}}}]\n"
+        );
+        let volume = manifest(&text, "mountOptions: [nosuid]").unwrap().volume;
+        assert_eq!((volume.block, volume.persistent, volume.inline), (Some(false), false, true));
+        assert_eq!(volume.mount_options, ["noatime", "nosuid"]);
+        assert_eq!(volume.inline_attributes, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+    }
+
+    #[test]
+    fn unknown_key_is_named_with_the_nearest() {
+        for (from, to, meant) in [
+            ("SnapshotClass", "SnapshotClas", "SnapshotClass"),
+            ("persistence", "persistance", "persistence"),
+        ] {
+            let error = manifest(&DRIVER.replace(from, to), "{}").unwrap_err();
+            assert!(error.to_string().ends_with(&format!("unknown key `{to}`")), "{error}");
+            assert_eq!(error.hint(), Some(format!("did you mean `{meant}`?")));
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn unknown_placeholder_is_an_error_with_the_nearest_one() {
         "command = [\"x\", \"{kubelet_directory}\"]\n",
         expect![[r#"
             error: cannot use the command: there is no placeholder `{kubelet_directory}`
-            hint: known here: {socket}, {endpoint}, {node}, {state}
+            hint: known here: {socket}, {endpoint}, {node}, {state}, {kubeconfig}
         "#]],
     );
     assert!(matches!(Manifest::from_command("x {sock}"), Err(ManifestError::UnknownPlaceholder { .. })));

@@ -10,9 +10,10 @@ use api::CsiDriver;
 use api::clock::{AdvancingClock, Clock};
 use tokio::sync::Mutex;
 
+use super::surroundings::write_kubeconfig;
 use super::{Surroundings, Testbed, TestbedError};
 use crate::Layout;
-use crate::api_server::{ApiServer, Provisioner, driver_object};
+use crate::api_server::{ApiServer, HttpApi, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers};
 use crate::driver::{Capabilities, Driver, DriverOptions, Preparation};
@@ -114,6 +115,10 @@ impl Builder {
     pub async fn surround(self) -> Result<Surroundings, TestbedError> {
         let api_server = ApiServer::new(self.journal.clone());
         api_server.add_node(&self.node)?;
+        let http = match self.never_started.is_none() && self.manifest.wants_kubernetes() {
+            true => Some(self.serve_driver(&api_server)?),
+            false => None,
+        };
         let preparation = match &self.never_started {
             None => Some(self.prepare().await?),
             Some(_) => None,
@@ -170,6 +175,7 @@ impl Builder {
             served: None,
             driver: driver.map(Mutex::new),
             preparation: Mutex::new(preparation),
+            http,
             driver_killed: false.into(),
             driver_is_back: tokio::sync::Notify::new(),
             api_server,
@@ -200,6 +206,15 @@ impl Builder {
         let bed = Testbed::start(surroundings, options).await?;
         bed.announce().await?;
         Ok(bed)
+    }
+
+    /// Gives the driver the API of a cluster, with the objects that its manifest names.
+    fn serve_driver(&self, api_server: &ApiServer) -> Result<HttpApi, TestbedError> {
+        let wanted = self.manifest.kubernetes.clone().unwrap_or_default();
+        let http = HttpApi::serve(api_server, &wanted.namespace)?;
+        wanted.objects.iter().try_for_each(|path| http.add_objects(path))?;
+        write_kubeconfig(&http, &self.layout)?;
+        Ok(http)
     }
 
     async fn prepare(&self) -> Result<Preparation, TestbedError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::ApiError;
 
-use crate::api_server::ServeError;
+use crate::api_server::{HttpApiError, ServeError};
 use crate::driver::{DriverError, PreparationError, RegistrarError};
 use crate::filesystem::MountError;
 use crate::node::NodeError;
@@ -17,6 +17,8 @@ use crate::proxy::ProxyError;
 pub enum TestbedError {
     #[error("cannot prepare the driver's case")]
     Preparation(#[from] PreparationError),
+    #[error("cannot give the driver the API of a cluster")]
+    Http(#[from] HttpApiError),
     #[error(transparent)]
     Driver(#[from] DriverError),
     #[error(transparent)]

@@ -54,6 +54,7 @@ impl Surroundings {
         journal.leave_out(self.layout.root());
         let api_server = self.api_server.recorded_in(name, journal.clone());
         api_server.add_node(name)?;
+        self.write_kubeconfig(&layout)?;
         let controller = match shares_state {
             true => Some(self.controller_socket().await),
             false => None,

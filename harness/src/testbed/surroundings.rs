@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use super::TestbedError;
 use crate::Layout;
-use crate::api_server::{ApiServer, Provisioner, Served};
+use crate::api_server::{ApiServer, HttpApi, Provisioner, Served};
 use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers, Volumes};
 use crate::driver::{Capabilities, Driver, Exit, Preparation, PreparationError};
@@ -36,6 +36,8 @@ pub struct Surroundings {
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
+    /// The API, where the driver is a client of it.
+    pub(super) http: Option<HttpApi>,
     /// Whether the driver is dead because somebody wanted that.
     pub(super) driver_killed: Cell<bool>,
     pub(super) driver_is_back: Notify,
@@ -166,6 +168,11 @@ impl Surroundings {
         }
     }
 
+    /// Writes down for a driver how it finds the API, if it is given one.
+    pub(super) fn write_kubeconfig(&self, layout: &Layout) -> Result<(), TestbedError> {
+        self.http.as_ref().map_or(Ok(()), |http| write_kubeconfig(http, layout))
+    }
+
     /// How the driver ended, if nobody wanted that.
     pub async fn driver_crash(&self) -> Option<Exit> {
         let exit = self.driver().lock().await.exit();
@@ -190,4 +197,12 @@ impl Surroundings {
         self.served = Some(self.api_server.serve(&self.layout.api_socket())?);
         Ok(())
     }
+}
+
+/// A secret of the driver: it holds the token.
+pub(super) fn write_kubeconfig(http: &HttpApi, layout: &Layout) -> Result<(), TestbedError> {
+    let path = layout.kubeconfig();
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = made.and_then(|()| std::fs::write(&path, http.kubeconfig()));
+    written.map_err(|source| TestbedError::Prepare { path, source })
 }

@@ -87,12 +87,23 @@ pub fn objects(document: Value) -> Result<Vec<Object>, ConvertError> {
         let items = document.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         return items.into_iter().map(objects).collect::<Result<Vec<_>, _>>().map(|all| all.concat());
     }
-    Ok(vec![object(&kind, document)?])
+    Ok(vec![object(&kind, document, true)?])
 }
 
-fn object(kind: &str, document: Value) -> Result<Object, ConvertError> {
+/// Reads an object as the API server does of whoever does not ask to be told: fields that its kind does not have are
+/// dropped.
+///
+/// # Errors
+///
+/// If it is of a kind nothing here looks at, or not shaped like its kind.
+pub fn object_without_unknown_fields(document: Value) -> Result<Object, ConvertError> {
+    let kind = document.get("kind").and_then(Value::as_str).ok_or(ConvertError::NoKind)?.to_owned();
+    object(&kind, document, false)
+}
+
+fn object(kind: &str, document: Value, is_strict: bool) -> Result<Object, ConvertError> {
     let meta = meta(&document, is_namespaced(kind));
-    let of = Of { kind, meta: &meta };
+    let of = Of { kind, meta: &meta, is_strict };
     let object = match kind {
         "Pod" => of.typed(document, pod::pod)?,
         "PersistentVolumeClaim" => of.typed(document, storage::claim)?,
@@ -119,6 +130,8 @@ fn is_namespaced(kind: &str) -> bool {
 struct Of<'a> {
     kind: &'a str,
     meta: &'a Meta,
+    /// Whether a field that its kind does not have is an error.
+    is_strict: bool,
 }
 
 impl Of<'_> {
@@ -129,8 +142,10 @@ impl Of<'_> {
     ) -> Result<Object, ConvertError> {
         let (kind, name) = (self.kind.to_owned(), self.meta.name.clone());
         let shaped: K = match strict::read(document) {
-            Ok((shaped, None)) => shaped,
-            Ok((_, Some(field))) => return Err(ConvertError::UnknownField { kind, name, field }),
+            Ok((_, Some(field))) if self.is_strict => {
+                return Err(ConvertError::UnknownField { kind, name, field });
+            }
+            Ok((shaped, _)) => shaped,
             Err(source) => return Err(ConvertError::Shape { kind, name, source }),
         };
         match convert(shaped, self.meta.clone()) {

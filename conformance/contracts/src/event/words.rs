@@ -186,6 +186,8 @@ words! {
         /// The cluster side.
         Controller = "controller",
         Case = "case",
+        /// The driver itself, at the API that it is given.
+        Driver = "driver",
     }
 
     /// A kind of API object.
@@ -206,6 +208,8 @@ words! {
         SnapshotContent = "VolumeSnapshotContent",
         SnapshotClass = "VolumeSnapshotClass",
         Event = "Event",
+        /// A kind that neither node nor controllers look at; the object's name begins with it.
+        Other = "Other",
     }
 
     /// The end of a wait for a pod's volumes.

@@ -140,6 +140,7 @@ pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>
         *program = path.to_string_lossy().into_owned();
         files.push(path);
     }
+    files.extend(manifest.kubernetes.iter().flat_map(|kubernetes| kubernetes.objects.clone()));
     files.extend(manifest.all_secrets().flat_map(Secrets::files).cloned());
     match files.iter().find(|file| !file.exists()) {
         Some(missing) => {
