@@ -16,5 +16,6 @@ mod registry;
 mod rooted;
 mod sabotage;
 mod secrets;
+mod tutorial;
 mod userns;
 mod watch;

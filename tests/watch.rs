@@ -3,8 +3,8 @@
 //! The node is a run of our own with `--socket`: what it calls is the watcher's socket, and its mounts are the
 //! machine's. Each test looks for what is left behind.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::net::UnixListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
@@ -28,9 +28,14 @@ struct Watching {
 
 impl Watching {
     fn start(driver: &RunningDriver, name: &str, mark: &str) -> Watching {
+        Self::start_with(driver, name, mark, "")
+    }
+
+    fn start_with(driver: &RunningDriver, name: &str, mark: &str, flags: &str) -> Watching {
         let place = tempfile::tempdir().expect("a temporary directory");
         let socket = place.path().join("watched.sock");
-        let volproof = Volproof::new().env(name, mark).args("watch --trace seen.jsonl --socket");
+        let volproof =
+            Volproof::new().env(name, mark).args("watch --trace seen.jsonl").args(flags).arg("--socket");
         let volproof =
             volproof.arg(driver.socket()).arg("--listen").arg(&socket).arg("--root").arg(place.path());
         let (mut watch, directory) = volproof.start();
@@ -116,6 +121,80 @@ fn a_broken_promise_is_told_where_it_breaks() {
 
 #[test]
 #[file_serial(root)]
+fn findings_and_metrics_say_what_broke() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let driver = RunningDriver::start_with(&["--sabotage", "unpublish-leaves-mount"]);
+    let flags = "--findings found.jsonl --metrics unix:metrics.sock --trace-size 2KiB --trace-files 2";
+    let watching = Watching::start_with(&driver, name, &mark, flags);
+    watching.node();
+    let mut reader = UnixStream::connect(watching.directory.path().join("metrics.sock")).expect("it listens");
+    reader.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+    let mut metrics = String::new();
+    reader.read_to_string(&mut metrics).expect("it answers");
+    let driver_label = r#"driver="fake.csi.volproof.dev""#;
+    for counted in [
+        format!("volproof_answers_total{{{driver_label},method=\"NodeStageVolume\",code=\"OK\"}} "),
+        format!("volproof_findings_total{{{driver_label},promise=\"DRV-060\",strength=\"MUST\"}} "),
+    ] {
+        assert!(metrics.lines().any(|line| line.starts_with(&counted)), "{counted}\n{metrics}");
+    }
+    let written = watching.directory.path().to_owned();
+    let found = std::fs::read_to_string(written.join("found.jsonl")).expect("findings were written");
+    let first = found.lines().find(|line| line.contains("DRV-060")).expect("a finding");
+    let finding: serde_json::Value = serde_json::from_str(first).expect("it is JSON");
+    assert_eq!((&finding["strength"], &finding["method"]), (&"MUST".into(), &"NodeUnpublishVolume".into()));
+    // The trace goes on in other files, of which three are kept.
+    let files = ["seen.jsonl", "seen.jsonl.1", "seen.jsonl.2", "seen.jsonl.3"]
+        .map(|file| written.join(file).exists());
+    assert_eq!(files, [true, true, true, false]);
+    watching.signal(Signal::SIGINT);
+    let (ended, _) = watching.end();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+}
+
+/// An upgrade: the new watch takes the socket over, and there is no moment at which the node finds none.
+#[test]
+#[file_serial(root)]
+fn watcher_takes_over_from_another_one() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let driver = RunningDriver::start();
+    let first = Watching::start(&driver, name, &mark);
+    let volproof = Volproof::new().env(name, &mark).args("watch --socket").arg(driver.socket());
+    let root = first.place.path();
+    let refused =
+        Volproof::new().args("watch --socket").arg(driver.socket()).arg("--listen").arg(&first.socket);
+    let refused = refused.arg("--root").arg(root).run();
+    assert_eq!(refused.code, Some(2), "{}", refused.told());
+    assert!(refused.stderr.contains("--replace takes over"), "{}", refused.told());
+    let (mut second, _directory) =
+        volproof.arg("--listen").arg(&first.socket).arg("--replace").arg("--root").arg(root).start();
+    let mut first = first;
+    // The first one ends by itself, as soon as the second one listens; until then somebody listens at each moment.
+    let ended = loop {
+        assert!(UnixStream::connect(&first.socket).is_ok(), "nothing listens");
+        if let Some(ended) = first.watch.try_wait().expect("it can be asked") {
+            break ended;
+        }
+    };
+    assert_eq!(ended.code(), Some(0));
+    assert!(UnixStream::connect(&first.socket).is_ok(), "the first watch has taken the second one's socket");
+    let node = first.node();
+    assert_eq!(node.code, Some(0), "{}", node.told());
+    kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM).expect("the second watch is there");
+    assert_eq!(second.wait().expect("it ends").code(), Some(0));
+    drop(driver);
+    assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new(), "was left behind");
+}
+
+#[test]
+#[file_serial(root)]
 fn a_watcher_that_is_killed_leaves_no_socket() {
     if !has_root() {
         return;
@@ -130,6 +209,49 @@ fn a_watcher_that_is_killed_leaves_no_socket() {
     drop(driver);
     assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new(), "was left behind");
     assert!(!socket.exists(), "its socket is left");
+}
+
+/// The manifests that an operator applies: a patch that puts the watch beside a driver's registrar.
+#[test]
+fn sidecar_manifests_fit_the_command_line() {
+    let read = |text: &str| -> serde_json::Value {
+        let value: serde_json::Value = serde_yaml_ng::from_str(text).expect("it is YAML");
+        value
+    };
+    let kustomization = read(include_str!("../examples/watch/kustomization.yaml"));
+    let patch = &kustomization["patches"][0];
+    assert_eq!(patch["path"], "sidecar.yaml");
+    assert_eq!(patch["target"]["kind"], "DaemonSet");
+    let sidecar = read(include_str!("../examples/watch/sidecar.yaml"));
+    assert_eq!((&sidecar["apiVersion"], &sidecar["kind"]), (&"apps/v1".into(), &"DaemonSet".into()));
+    let pod = &sidecar["spec"]["template"]["spec"];
+    let container = |name: &str| {
+        let all = pod["containers"].as_array().expect("containers");
+        all.iter().find(|container| container["name"] == name).expect("a container of that name")
+    };
+    let args = |name: &str| -> Vec<String> {
+        let args = container(name)["args"].as_array().expect("arguments").iter();
+        args.map(|arg| arg.as_str().expect("a text").to_owned()).collect()
+    };
+    // Each flag exists: the program gets as far as to look for the node's directory.
+    let watch = args("volproof");
+    let flags = watch.iter().filter(|arg| !arg.starts_with("--root"));
+    let run = flags.fold(Volproof::new(), |run, arg| run.arg(arg)).arg("--root=/nowhere/kubelet").run();
+    assert_eq!(run.code, Some(2), "{}", run.told());
+    assert!(run.stderr.contains("there is no directory `/nowhere/kubelet`"), "{}", run.told());
+    // The node is told of the socket at which the watch listens.
+    let value = |args: &[String], flag: &str| {
+        args.iter().find_map(|arg| arg.strip_prefix(&format!("{flag}="))).map(str::to_owned)
+    };
+    assert_eq!(
+        value(&watch, "--listen"),
+        value(&args("node-driver-registrar"), "--kubelet-registration-path")
+    );
+    // Each mount of a container is a volume of the pod.
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    for mount in container("volproof")["volumeMounts"].as_array().expect("mounts") {
+        assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::fmt;
 
 use contracts::event::TraceLine;
 use contracts::promise::{self, Strength};
-use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
+use contracts::rule::{Judge, Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager, witnessed};
 use serde::Serialize;
 
@@ -57,6 +57,29 @@ impl Judgement {
         Self { witnesses, promises }
     }
 
+    /// What a judge of all rules says so far, with the violations that were kept.
+    pub(crate) fn so_far(
+        judge: &Judge,
+        witnesses: BTreeSet<Witness>,
+        broken: &BTreeMap<&'static str, Vec<Violation>>,
+    ) -> Self {
+        let verdict = |id: &str| match (broken.get(id), judge.unobservable().get(id)) {
+            (Some(violations), _) => Verdict::Broken(violations.clone()),
+            (None, Some(missing)) => Verdict::NotObservable(missing.clone()),
+            (None, None) if judge.tried().contains(id) => Verdict::Kept,
+            (None, None) => Verdict::NotTried,
+        };
+        let parties = [
+            (driver::RULES, Party::Driver),
+            (manager::RULES, Party::Manager),
+            (witnessed::RULES, Party::Either),
+        ];
+        let promises = parties.into_iter().flat_map(|(rules, binds)| {
+            rules.iter().map(move |rule| Judged::new(rule, binds, verdict(rule.id)))
+        });
+        Self { witnesses, promises: promises.collect() }
+    }
+
     /// Whether anything was broken that binds its party.
     pub(crate) fn is_bad(&self) -> bool {
         self.promises.iter().any(|promise| promise.binds_its_party() && promise.is_broken())
@@ -87,6 +110,11 @@ impl Judgement {
 }
 
 impl Judged {
+    fn new(rule: &Rule, binds: Party, verdict: Verdict) -> Self {
+        let strength = promise::find(rule.id).map(|promise| promise.strength);
+        Self { contract: rule.id, binds, strength, sentence: rule.sentence, verdict }
+    }
+
     fn is_broken(&self) -> bool {
         matches!(self.verdict, Verdict::Broken(_))
     }
@@ -116,11 +144,7 @@ fn judge(
 ) -> Vec<Judged> {
     let witnesses: Vec<Witness> = witnesses.iter().copied().collect();
     let mut verdicts = verdicts(trace, rules.iter().copied(), &witnesses, rest);
-    let judged = |rule: &&'static Rule| {
-        let verdict = verdicts.remove(rule.id)?;
-        let strength = promise::find(rule.id).map(|promise| promise.strength);
-        Some(Judged { contract: rule.id, binds, strength, sentence: rule.sentence, verdict })
-    };
+    let judged = |rule: &&'static Rule| Some(Judged::new(rule, binds, verdicts.remove(rule.id)?));
     rules.iter().filter_map(judged).collect()
 }
 

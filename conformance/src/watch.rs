@@ -3,17 +3,23 @@
 //! What happens to a volume that was on the node before nobody here can judge: its calls are passed over. Reads the
 //! files in which a node remembers its volumes; everything else it is given.
 
-use std::collections::BTreeSet;
+mod findings;
+mod metrics;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, Lifecycle, TraceLine};
 use contracts::promise;
 use contracts::rule::books::text;
 use contracts::rule::{Judge, Violation, Witness};
-use contracts::{driver, manager};
+use contracts::{driver, manager, witnessed};
 use serde_json::Value;
 
 use crate::check::Judgement;
+
+pub(crate) use findings::Findings;
+pub(crate) use metrics::{Address, Metrics};
 
 /// What is looked at: calls and mounts.
 const WITNESSES: [Witness; 2] = [Witness::Rpc, Witness::Kernel];
@@ -26,8 +32,15 @@ pub(crate) struct Watched {
     earlier: BTreeSet<String>,
     /// Calls about those that are under way.
     passed_over: BTreeSet<u64>,
-    judged: Vec<TraceLine>,
+    /// The first violations of each rule: nobody reads the millionth, and a watch lasts for months.
+    broken: BTreeMap<&'static str, Vec<Violation>>,
 }
+
+/// The violations of a rule that are kept for the end.
+const KEPT: usize = 20;
+
+/// The volumes that are remembered after they have left the node.
+const REMEMBERED: usize = 1000;
 
 /// One thing to tell.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,25 +48,28 @@ pub(crate) enum News {
     /// Something happened.
     Happened(String),
     /// By that a promise was broken.
-    Broken(String),
+    Broken(Violation),
 }
 
 impl News {
     /// The message of a failed call holds a secret that the driver was given.
     pub(crate) fn secret_repeated(method: &str, key: &str) -> Self {
-        let sentence = promise::find("DRV-094").map_or("", |promise| promise.sentence);
-        Self::Broken(format!(
-            "DRV-094: the message of {method}'s error repeats the secret `{key}`\n            {sentence}"
-        ))
+        Self::Broken(Violation {
+            contract: "DRV-094",
+            method: method.to_owned(),
+            cause: "the message of its error repeats a secret",
+            detail: key.to_owned(),
+            seq: 0,
+        })
     }
 }
 
 impl Watched {
     /// Watches a node with its directory at `root`, where these volumes are already.
     pub(crate) fn new(root: PathBuf, earlier: BTreeSet<String>) -> Self {
-        let rules = driver::RULES.iter().chain(manager::RULES).copied();
+        let rules = driver::RULES.iter().chain(manager::RULES).chain(witnessed::RULES).copied();
         let judge = Judge::new(rules, &WITNESSES);
-        Self { root, judge, earlier, passed_over: BTreeSet::new(), judged: Vec::new() }
+        Self { root, judge, earlier, passed_over: BTreeSet::new(), broken: BTreeMap::new() }
     }
 
     /// Takes the next line, and says what there is to tell of it.
@@ -64,13 +80,19 @@ impl Watched {
         let happened =
             self.told(&line).map(|told| News::Happened(format!("{:9.3}s  {told}", line.t_ms / 1e3)));
         let broken = self.judge.event(&line);
-        self.judged.push(line);
-        happened.into_iter().chain(broken.iter().map(|violation| News::Broken(words(violation)))).collect()
+        for violation in &broken {
+            let kept = self.broken.entry(violation.contract).or_default();
+            if kept.len() < KEPT {
+                kept.push(violation.clone());
+            }
+        }
+        self.judge.forget_gone(REMEMBERED);
+        happened.into_iter().chain(broken.into_iter().map(News::Broken)).collect()
     }
 
     /// What all of it says about every promise.
     pub(crate) fn judgement(&self) -> Judgement {
-        Judgement::of(&self.judged, WITNESSES.into(), None)
+        Judgement::so_far(&self.judge, WITNESSES.into(), &self.broken)
     }
 
     /// Whether a line is about the node and the driver, and about a volume whose life was seen from its beginning.
@@ -115,10 +137,16 @@ impl Watched {
     }
 }
 
-fn words(violation: &Violation) -> String {
-    let mut rules = driver::RULES.iter().chain(manager::RULES);
-    let sentence = rules.find(|rule| rule.id == violation.contract).map_or("", |rule| rule.sentence);
+/// A violation with the sentence that it breaks.
+pub(crate) fn words(violation: &Violation) -> String {
+    let sentence = sentence(violation.contract);
     format!("{}: {violation}\n            {sentence}", violation.contract)
+}
+
+fn sentence(contract: &str) -> &'static str {
+    let mut rules = driver::RULES.iter().chain(manager::RULES).chain(witnessed::RULES);
+    let rule = rules.find(|rule| rule.id == contract).map(|rule| rule.sentence);
+    rule.or_else(|| promise::find(contract).map(|promise| promise.sentence)).unwrap_or_default()
 }
 
 /// The handles of the volumes of a driver that a node remembers.
@@ -141,8 +169,13 @@ fn below(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 #[cfg(test)]
+mod counted;
+#[cfg(test)]
 mod tests {
     use contracts::event::{Actor, MountDel, RpcEnd, RpcStart};
+    use harness::Layout;
+    use harness::journal::{Journal, Outcome};
+    use harness::symbols::Symbols;
     use serde_json::json;
 
     use super::*;
@@ -179,6 +212,48 @@ mod tests {
         assert!(broken(&watch(&[], calls())));
         assert_eq!(watch(&["v"], calls()), []);
         assert!(broken(&watch(&["w"], calls())));
+    }
+
+    /// Bytes that this thread has and did not give back.
+    #[global_allocator]
+    static COUNTED: counted::Counted = counted::Counted;
+
+    /// The calls of a node with 50 volumes: each is asked for its usage, and a pod comes and goes meanwhile with a volume
+    /// that was never seen before.
+    fn month(journal: &Journal, watched: &mut Watched, calls: u64) {
+        let mut told = journal.length();
+        let mut call = |method: &str, volume: &str| {
+            let req = json!({ "volumeId": volume, "targetPath": format!("/elsewhere/{volume}/mount"),
+                              "stagingTargetPath": format!("/elsewhere/{volume}/globalmount"), "volumePath": "/kl/x" });
+            let id = journal.rpc_start(method, req, None);
+            journal.rpc_end(id, Outcome { code: "OK".to_owned(), resp: json!({}), ..Outcome::default() });
+            let lines = journal.since_and_forget(told);
+            told += lines.len();
+            lines.into_iter().for_each(|line| drop(watched.take(line)));
+        };
+        for round in 0..calls / 10 {
+            let (usual, new) = (format!("v{}", round % 50), format!("new-{round}"));
+            (0..6).for_each(|_| call("NodeGetVolumeStats", &usual));
+            for method in ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"]
+            {
+                call(method, &new);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_flat_over_200_000_calls() {
+        let journal = Journal::new(Symbols::new(Layout::new("/kl", "/kl")), None);
+        let mut watched = Watched::new("/kl".into(), BTreeSet::new());
+        // Until all that is limited has come to its limit.
+        month(&journal, &mut watched, 20_000);
+        // What is remembered of volumes that are gone comes and goes by the thousand.
+        watched.judge.forget_gone(0);
+        let before = counted::bytes();
+        month(&journal, &mut watched, 200_000);
+        watched.judge.forget_gone(0);
+        let grown = counted::bytes() - before;
+        assert!(grown < 200_000, "{grown} bytes in 200,000 calls");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod around;
 mod behind;
 mod confirm;
 mod in_the_way;
+mod kept;
 mod kernel;
 mod own;
 mod report;
@@ -37,6 +38,7 @@ use tokio::sync::watch;
 
 pub use around::{Appeared, Thing};
 pub use behind::LoopsBehind;
+pub use kept::Limits;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};
@@ -45,6 +47,7 @@ use crate::Layout;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
 use in_the_way::InTheWay;
+use kept::Kept;
 use kernel::Kernel;
 use own::Own;
 use state::{Flight, State};
@@ -124,6 +127,7 @@ impl Journal {
             masks: masks.clone(),
             started: Instant::now(),
             lines: Vec::new(),
+            forgotten: 0,
             looked: 0,
             teller: Teller::new(symbols.clone()),
             kernel: Kernel::new(witness),
@@ -178,8 +182,8 @@ impl Journal {
     ///
     /// # Errors
     /// When the file cannot be made.
-    pub fn keep(&self, path: &Path) -> Result<(), ReportError> {
-        self.state().kept = Some(report::create(path)?);
+    pub fn keep(&self, path: &Path, limits: Option<Limits>) -> Result<(), ReportError> {
+        self.state().kept = Some(Kept::create(path, limits)?);
         Ok(())
     }
 
@@ -318,7 +322,8 @@ impl Journal {
                 false => state.touched(&flight, &end),
             };
             if let Some(around) = &flight.around {
-                state.in_the_way.ended(around, &end, flight.is_block, &state.lines);
+                let began = around.lines() - state.forgotten;
+                state.in_the_way.ended(around, &end, flight.is_block, &state.lines, began);
             }
             if end.is_from_the_driver()
                 && let Some(key) = state.masks.confided_in(&end.message)
@@ -391,9 +396,9 @@ impl Journal {
         let mut story = Story::default();
         self.change(|state| {
             state.look(false);
-            let State { teller, lines, looked, .. } = state;
-            story = teller.tell(&lines[*looked..]);
-            *looked = lines.len();
+            let State { teller, lines, forgotten, looked, .. } = state;
+            story = teller.tell(&lines[*looked - *forgotten..]);
+            *looked = *forgotten + lines.len();
         });
         story
     }
@@ -403,15 +408,23 @@ impl Journal {
         self.state().lines.clone()
     }
 
-    /// How many lines there are.
+    /// How many lines there are, with those that were forgotten.
     pub fn length(&self) -> usize {
-        self.state().lines.len()
+        self.state().length()
     }
 
     /// What was recorded after so many lines, with real paths.
     pub fn since(&self, lines: usize) -> Vec<TraceLine> {
         self.change(|_| {});
-        self.state().lines[lines..].to_vec()
+        self.state().lines_from(lines).to_vec()
+    }
+
+    /// The same; what was recorded before is forgotten, as far as no call under way needs it. For a journal that is
+    /// written for months, of which nobody asks for more.
+    pub fn since_and_forget(&self, lines: usize) -> Vec<TraceLine> {
+        let new = self.since(lines);
+        self.state().forget(lines + new.len());
+        new
     }
 
     /// Waits until the node has said of all that has changed that it was its own doing, or has had the time to.
@@ -433,7 +446,7 @@ impl Journal {
     pub fn position(&self) -> (usize, f64) {
         self.change(|_| {});
         let state = self.state();
-        (state.lines.len(), state.started.elapsed().as_secs_f64() * 1e3)
+        (state.length(), state.started.elapsed().as_secs_f64() * 1e3)
     }
 
     /// How many calls of a method have started, or ended.
@@ -490,7 +503,7 @@ impl Journal {
             let mut state = self.state();
             state.drain();
             change(&mut state);
-            state.lines.len() as u64
+            state.length() as u64
         };
         self.length.send_replace(length);
     }

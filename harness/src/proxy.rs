@@ -16,7 +16,7 @@ mod unreadable;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct ProxyOptions {
     pub controller: Option<PathBuf>,
     /// The ledger for volumes of a driver that outlives the run.
     pub ledger: Option<Arc<Ledger>>,
+    /// Whether it takes the place of a socket on which another process listens, at once.
+    pub replaces: bool,
 }
 
 /// Why a proxy cannot work.
@@ -87,6 +89,8 @@ pub enum ProxyError {
 #[derive(Debug)]
 pub struct Proxy {
     listen: PathBuf,
+    /// The socket's own number: another process may have put its socket in this one's place.
+    inode: u64,
     front: Front,
     task: AbortHandle,
 }
@@ -98,7 +102,12 @@ impl Proxy {
     /// When the socket cannot be made.
     pub fn serve(options: ProxyOptions, journal: Journal) -> Result<Self, ProxyError> {
         let failed = |source| ProxyError::Listen { path: options.listen.clone(), source };
-        let listener = listen(&options.listen).map_err(failed)?;
+        let listener = match options.replaces {
+            true => replace(&options.listen),
+            false => listen(&options.listen),
+        };
+        let listener = listener.map_err(failed)?;
+        let inode = inode_of(&options.listen).map_err(failed)?;
         let front = Front {
             journal,
             rules: Arc::new(Rules::default()),
@@ -108,7 +117,7 @@ impl Proxy {
             caller: None,
         };
         let task = tokio::spawn(accept(listener, front.clone())).abort_handle();
-        Ok(Self { listen: options.listen, front, task })
+        Ok(Self { listen: options.listen, inode, front, task })
     }
 
     /// Adds a rule for calls from now on. Of several rules for a call the newest is used.
@@ -214,11 +223,25 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// Removes the socket: nobody connects any more, and who is connected goes on.
+    pub fn withdraw(&self) {
+        if !self.is_replaced() {
+            // It may have been removed with its directory.
+            let _ = fs::remove_file(&self.listen);
+        }
+    }
+
+    /// Whether another process has put its socket in this one's place.
+    pub fn is_replaced(&self) -> bool {
+        inode_of(&self.listen).is_ok_and(|inode| inode != self.inode)
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.task.abort();
-        // It may have been removed with its directory.
-        let _ = fs::remove_file(&self.listen);
+        self.withdraw();
     }
 }
 
@@ -256,6 +279,18 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     UnixListener::bind(path)
+}
+
+/// Listens at a path in place of another process, so that at no moment there is no listener.
+fn replace(path: &Path) -> io::Result<UnixListener> {
+    let beside = path.with_extension(format!("{}.sock", std::process::id()));
+    let listener = listen(&beside)?;
+    fs::rename(&beside, path).inspect_err(|_| drop(fs::remove_file(&beside)))?;
+    Ok(listener)
+}
+
+fn inode_of(path: &Path) -> io::Result<u64> {
+    fs::symlink_metadata(path).map(|found| found.ino())
 }
 
 async fn accept(listener: UnixListener, front: Front) {

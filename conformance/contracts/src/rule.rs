@@ -91,6 +91,9 @@ pub trait Check: Send {
     /// Takes the next event. `books` hold what was so before it.
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report);
 
+    /// A volume has left the node long ago, and counts no more.
+    fn forget(&mut self, _volume: &str) {}
+
     /// Everything has come to rest: nothing pending, nothing in flight.
     fn rest(&mut self, _books: &Books, _rest: &Rest, _report: &mut Report) {}
 }
@@ -229,6 +232,19 @@ impl Judge {
             Running::AtRest(check) => check(books, rest, report),
             Running::With(check) => check.rest(books, rest, report),
         })
+    }
+
+    /// Forgets the volumes that are not on the node and in no call, where there are more than so many: a judge that
+    /// watches for months must not grow. What a call later says of one of them is judged as of a volume that was never
+    /// seen.
+    pub fn forget_gone(&mut self, most: usize) {
+        for volume in self.books.forget_gone(most) {
+            for (_, running) in &mut self.rules {
+                if let Running::With(check) = running {
+                    check.forget(&volume);
+                }
+            }
+        }
     }
 
     /// What the events so far add up to.

@@ -10,16 +10,16 @@ use clap::Args;
 use csi_proto::v1::GetPluginInfoRequest;
 use csi_proto::v1::identity_client::IdentityClient;
 use harness::Layout;
-use harness::journal::Journal;
-use harness::masks::Masks;
+use harness::journal::{Journal, Limits};
 use harness::observe::MountWatch;
 use harness::printable::printable;
 use harness::proxy::{self, Proxy, ProxyOptions};
 use harness::symbols::Symbols;
+use harness::wait::Deadline;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Exit, under_ledger};
-use crate::watch::{News, Watched, volumes_on};
+use crate::watch::{Address, Findings, Metrics, News, Watched, volumes_on, words};
 use runner::dispatch::Ledger;
 use runner::exit_code;
 use testbed::failure::chain;
@@ -44,6 +44,21 @@ pub(super) struct Flags {
     /// Write down everything that is seen, for `volproof check`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// The size at which a trace goes on in another file, such as 100MiB; then FILE.1 is the one before
+    #[arg(long, value_name = "SIZE", requires = "trace", value_parser = size)]
+    trace_size: Option<u64>,
+    /// How many files before the one that is written are kept
+    #[arg(long, value_name = "N", requires = "trace_size", default_value_t = 4)]
+    trace_files: usize,
+    /// Append each broken promise to a file, as a line of JSON
+    #[arg(long, value_name = "FILE")]
+    findings: Option<PathBuf>,
+    /// Show calls, times and findings to Prometheus at an address: HOST:PORT, :PORT or unix:PATH
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<Address>,
+    /// Take over from the watch that listens at --listen, with no moment without a socket; it finishes its calls and ends
+    #[arg(long)]
+    replace: bool,
     /// Tell only what is broken
     #[arg(short, long)]
     quiet: bool,
@@ -51,6 +66,9 @@ pub(super) struct Flags {
 
 /// How long the driver may take to say its name.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long calls may take to end once nothing new is let in.
+const LAST_CALLS: Duration = Duration::from_secs(20);
 
 /// How long a mount that no call is about waits until it is told.
 const GLANCE: Duration = Duration::from_millis(250);
@@ -70,9 +88,12 @@ fn look(flags: &Flags) -> Result<(), Exit> {
         return Err(Exit::environment(format!("no driver answers at `{}`", flags.socket.display()))
             .details([error.to_string()]));
     }
-    if flags.listen.exists() && !proxy::is_abandoned(&flags.listen) {
-        return Err(Exit::usage(format!("`{}` is in use", flags.listen.display()))
-            .hint("--listen is a new path, beside the driver's own socket"));
+    let is_driver = flags.listen.canonicalize().ok() == flags.socket.canonicalize().ok();
+    let takes_over = flags.replace && !is_driver && UnixStream::connect(&flags.listen).is_ok();
+    if flags.listen.exists() && !proxy::is_abandoned(&flags.listen) && !takes_over {
+        return Err(Exit::usage(format!("`{}` is in use", flags.listen.display())).hint(
+            "--listen is a new path, beside the driver's own socket; --replace takes over from another watch",
+        ));
     }
     Ok(())
 }
@@ -89,7 +110,8 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
     let journal = Journal::new(symbols, Some(Box::new(mounts)));
     journal.follow_node();
     if let Some(trace) = &flags.trace {
-        journal.keep(trace).map_err(anyhow::Error::from)?;
+        let limits = flags.trace_size.map(|bytes| Limits { bytes, earlier: flags.trace_files });
+        journal.keep(trace, limits).map_err(anyhow::Error::from)?;
     }
     ledger.will_listen(&flags.listen)?;
     let options = ProxyOptions {
@@ -97,37 +119,57 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
         driver: flags.socket.clone(),
         controller: None,
         ledger: None,
+        replaces: flags.replace && UnixStream::connect(&flags.listen).is_ok(),
     };
     let proxy = Proxy::serve(options, journal.clone())
         .map_err(|error| Exit::environment("cannot listen").details(chain(&error)))?;
     eprintln!("{}", printable(&head(&name, flags, &earlier)));
 
     let mut watched = Watched::new(root, earlier);
-    let (mut told, mut end, mut secrets) = (0, std::pin::pin!(end()), BTreeSet::new());
+    let mut teller = Teller::new(&name, flags, colour, &journal)?;
+    if let Some(address) = &flags.metrics {
+        teller.metrics.clone().serve(address).await.map_err(|error| {
+            Exit::environment("cannot listen for readers of --metrics").details([error.to_string()])
+        })?;
+    }
+    let (mut told, mut end, mut last_calls) = (0, std::pin::pin!(end()), None);
     loop {
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            ended = &mut end => { ended?; true }
-            _ = journal.wait(GLANCE, |journal| journal.length() > told) => false,
-        };
-        let lines = journal.since(told);
-        told += lines.len();
-        let news = lines.into_iter().flat_map(|line| watched.take(line));
-        news.for_each(|news| tell(&news, journal.masks(), flags.quiet, colour));
-        for secret in journal.told_secrets() {
-            if !secrets.contains(&secret) {
-                tell(&News::secret_repeated(&secret.0, &secret.1), journal.masks(), flags.quiet, colour);
-                secrets.insert(secret);
+            ended = &mut end, if last_calls.is_none() => {
+                ended?;
+                proxy.withdraw();
+                last_calls = Some(Deadline::after(LAST_CALLS));
             }
+            _ = journal.wait(GLANCE, |journal| journal.length() > told) => {}
         }
-        if ended {
+        let lines = journal.since_and_forget(told);
+        told += lines.len();
+        for line in lines {
+            teller.metrics.count(&line);
+            watched.take(line).iter().for_each(|news| teller.tell(news));
+        }
+        teller.tell_secrets();
+        if last_calls.is_none() && proxy.is_replaced() {
+            eprintln!("another watch listens at {} now", flags.listen.display());
+            last_calls = Some(Deadline::after(LAST_CALLS));
+        }
+        // A call that is under way is answered before its connection is closed.
+        if last_calls.as_ref().is_some_and(|limit| journal.in_flight().is_empty() || limit.passed()) {
             break;
         }
     }
     drop(proxy);
     let judgement = watched.judgement();
     println!("\n{}", printable(&journal.masks().hide(&judgement.to_string())));
-    Ok(if judgement.is_bad() || !secrets.is_empty() { exit_code::CASES_FAILED } else { exit_code::OK })
+    let is_bad = judgement.is_bad() || !teller.secrets.is_empty();
+    Ok(if is_bad { exit_code::CASES_FAILED } else { exit_code::OK })
+}
+
+/// A size such as 100MiB.
+fn size(text: &str) -> Result<u64, String> {
+    let size: harness::manifest::Size = text.parse().map_err(|error| format!("{error}"))?;
+    if size.bytes() == 0 { Err("must be more than nothing".to_owned()) } else { Ok(size.bytes()) }
 }
 
 /// What the driver calls itself.
@@ -153,21 +195,60 @@ fn head(name: &str, flags: &Flags, earlier: &BTreeSet<String>) -> String {
     head
 }
 
-fn tell(news: &News, masks: &Masks, quiet: bool, colour: bool) {
-    let red = match colour {
-        true => anstyle::AnsiColor::Red.on_default().bold(),
-        false => anstyle::Style::new(),
-    };
-    let mut out = std::io::stdout().lock();
-    let (News::Happened(words) | News::Broken(words)) = news;
-    let words = masks.hide(words);
-    let words = printable(&words);
-    // Whoever has closed the output still gets the exit code.
-    drop(match news {
-        News::Happened(_) if quiet => Ok(()),
-        News::Happened(_) => writeln!(out, "{words}"),
-        News::Broken(_) => writeln!(out, "{red}    BROKEN{red:#}  {words}"),
-    });
+/// Everywhere that news go.
+struct Teller {
+    journal: Journal,
+    metrics: Metrics,
+    findings: Option<Findings>,
+    /// Calls whose error repeated a secret: each is told once.
+    secrets: BTreeSet<(String, String)>,
+    quiet: bool,
+    red: anstyle::Style,
+}
+
+impl Teller {
+    fn new(name: &str, flags: &Flags, colour: bool, journal: &Journal) -> Result<Self, Exit> {
+        let open = |path: &PathBuf| {
+            Findings::open(path, name).map_err(|error| {
+                Exit::usage(format!("cannot write `{}`", path.display())).details([error.to_string()])
+            })
+        };
+        Ok(Self {
+            journal: journal.clone(),
+            metrics: Metrics::of(name),
+            findings: flags.findings.as_ref().map(open).transpose()?,
+            secrets: BTreeSet::new(),
+            quiet: flags.quiet,
+            red: if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() },
+        })
+    }
+
+    fn tell(&mut self, news: &News) {
+        let hide = |text: &str| printable(&self.journal.masks().hide(text)).into_owned();
+        let mut out = std::io::stdout().lock();
+        // Where the output is closed there is still the exit code.
+        drop(match news {
+            News::Happened(_) if self.quiet => Ok(()),
+            News::Happened(told) => writeln!(out, "{}", hide(told)),
+            News::Broken(violation) => {
+                self.metrics.broken(violation);
+                if let Some(findings) = &mut self.findings {
+                    findings.write(violation, hide);
+                }
+                let red = self.red;
+                writeln!(out, "{red}    BROKEN{red:#}  {}", hide(&words(violation)))
+            }
+        });
+    }
+
+    fn tell_secrets(&mut self) {
+        for secret in self.journal.told_secrets() {
+            if !self.secrets.contains(&secret) {
+                self.tell(&News::secret_repeated(&secret.0, &secret.1));
+                self.secrets.insert(secret);
+            }
+        }
+    }
 }
 
 /// Somebody has seen enough.

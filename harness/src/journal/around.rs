@@ -82,6 +82,11 @@ pub struct Appeared {
 }
 
 impl Around {
+    /// How many lines there were when the call began.
+    pub(super) fn lines(&self) -> usize {
+        self.lines
+    }
+
     pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
         let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
@@ -111,8 +116,9 @@ impl Around {
     }
 
     /// The paths at and beside the call's that were not there before, but for those that the node has announced.
+    /// `trace` begins with the call.
     pub(super) fn new_entries(&self, trace: &[TraceLine]) -> Vec<PathBuf> {
-        let meanwhile: Vec<&TraceLine> = trace[self.lines..].iter().collect();
+        let meanwhile: Vec<&TraceLine> = trace.iter().collect();
         let Some(parent) = self.path.parent().filter(|_| self.others != Others::Here) else {
             return Vec::new();
         };
@@ -133,7 +139,7 @@ impl Around {
     ) -> Vec<Touched> {
         // The look is taken before the start of its own call is a line.
         let is_own = |line: &&TraceLine| matches!(&line.event, Event::RpcStart(start) if start.id == id);
-        let meanwhile: Vec<&TraceLine> = trace[self.lines..].iter().filter(|line| !is_own(line)).collect();
+        let meanwhile: Vec<&TraceLine> = trace.iter().filter(|line| !is_own(line)).collect();
         // A case may break what it likes, and a node that dies no longer tells what it does.
         if meanwhile.iter().any(|line| {
             matches!(line.event, Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_))

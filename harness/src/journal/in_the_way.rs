@@ -15,8 +15,15 @@ pub(super) struct InTheWay {
 }
 
 impl InTheWay {
-    /// Takes note of a call that has ended; `around` was looked at when it began.
-    pub(super) fn ended(&mut self, around: &Around, end: &RpcEnd, is_block: bool, trace: &[TraceLine]) {
+    /// Takes note of a call that has ended; `around` was looked at when it began, after so many lines of `trace`.
+    pub(super) fn ended(
+        &mut self,
+        around: &Around,
+        end: &RpcEnd,
+        is_block: bool,
+        trace: &[TraceLine],
+        began: usize,
+    ) {
         if end.code != "OK"
             && end.is_from_the_driver()
             && let Some(kind) = around.in_the_way(&end.method, is_block)
@@ -29,8 +36,18 @@ impl InTheWay {
                 end.method
             ));
         }
-        for path in around.new_entries(trace) {
+        for path in around.new_entries(&trace[began..]) {
             self.makers.entry(path).or_insert_with(|| (end.method.clone(), end.id));
+        }
+    }
+
+    /// Forgets what is known of entries where there are too many of them.
+    pub(super) fn limit(&mut self, most: usize) {
+        if self.makers.len() > most {
+            self.makers.clear();
+        }
+        if self.found.len() > most {
+            self.found.clear();
         }
     }
 

@@ -1,8 +1,7 @@
 //! The journal as files: `trace.jsonl` for programs, `journal.txt` for people. Writes what it is told to.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, TraceLine};
@@ -18,9 +17,9 @@ use crate::symbols::Symbols;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write `{path}`")]
 pub struct ReportError {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     #[source]
-    source: io::Error,
+    pub(super) source: io::Error,
 }
 
 impl Journal {
@@ -40,27 +39,12 @@ impl Journal {
     }
 }
 
-pub(super) fn create(path: &Path) -> Result<File, ReportError> {
-    let failed = |source| ReportError { path: path.to_owned(), source };
-    let mut file = private::create(path).map_err(failed)?;
-    writeln!(file, "{}", recording::header()).map_err(failed)?;
-    Ok(file)
-}
-
-/// One line, one write: whoever kills this process finds whole lines.
-pub(super) fn append(file: &mut File, line: &TraceLine, masks: &Masks) {
-    let mut text = value(line, masks).to_string();
-    text.push('\n');
-    // A full disk must not stop what is being watched; the report at the end will say so.
-    let _ = file.write_all(text.as_bytes());
-}
-
 fn write(path: &Path, text: &str) -> Result<(), ReportError> {
     private::write(path, text).map_err(|source| ReportError { path: path.to_owned(), source })
 }
 
 /// A line without secrets.
-fn value(line: &TraceLine, masks: &Masks) -> Value {
+pub(super) fn value(line: &TraceLine, masks: &Masks) -> Value {
     let mut value = serde_json::to_value(line).expect("a trace line is made of maps with text keys");
     masks.hide_in_json(&mut value);
     value

@@ -1,7 +1,6 @@
 //! What a journal keeps beside its lines: calls under way, what was around them, and what explains the changes to come.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -10,11 +9,12 @@ use contracts::event::{Event, Lifecycle, Meddled, Role, RpcEnd, Touch, Touched, 
 use contracts::witnessed::{self, Unexplained};
 use serde_json::Value;
 
+use super::Teller;
 use super::around::{Appeared, Around, Asked, Others, Thing};
 use super::in_the_way::InTheWay;
+use super::kept::Kept;
 use super::kernel::Kernel;
 use super::own::Own;
-use super::{Teller, report};
 use crate::loop_device::table;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) masks: Masks,
     pub(super) started: Instant,
     pub(super) lines: Vec<TraceLine>,
+    /// How many lines before those were forgotten.
+    pub(super) forgotten: usize,
     /// How many lines earlier looks have told.
     pub(super) looked: usize,
     pub(super) teller: Teller,
@@ -49,7 +51,7 @@ pub(super) struct State {
     /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
     pub(super) told_secrets: BTreeSet<(String, String)>,
     /// Where lines are kept as they are made.
-    pub(super) kept: Option<File>,
+    pub(super) kept: Option<Kept>,
 }
 
 /// A call that is under way.
@@ -71,18 +73,48 @@ pub(super) struct Work {
     pub(super) path: String,
 }
 
+/// What appeared during calls is remembered of so many things.
+const REMEMBERED: usize = 1000;
+
 impl State {
+    pub(super) fn length(&self) -> usize {
+        self.forgotten + self.lines.len()
+    }
+
+    pub(super) fn lines_from(&self, number: usize) -> &[TraceLine] {
+        &self.lines[number.saturating_sub(self.forgotten).min(self.lines.len())..]
+    }
+
+    /// Forgets so many lines in all, but none that a call under way looks back to.
+    pub(super) fn forget(&mut self, lines: usize) {
+        let around = self.flights.values().filter_map(|flight| flight.around.as_ref());
+        let oldest = around.map(Around::lines).min().unwrap_or(lines).min(lines);
+        self.lines.drain(..oldest.saturating_sub(self.forgotten));
+        self.forgotten = self.forgotten.max(oldest);
+        self.looked = self.looked.max(self.forgotten);
+        self.in_the_way.limit(REMEMBERED);
+        if self.made.len() > REMEMBERED {
+            self.made.clear();
+        }
+        if self.backings.len() > REMEMBERED {
+            self.backings.clear();
+        }
+        if self.appeared.len() > REMEMBERED {
+            self.appeared.clear();
+        }
+    }
+
     pub(super) fn push(&mut self, event: Event) {
         if let Event::Process(edge) = &event
             && edge.who == Role::Node
         {
             self.node_is_dead = edge.edge != Lifecycle::Start;
         }
-        let seq = self.lines.len() as u64 + 1;
+        let seq = self.length() as u64 + 1;
         let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
         let line = TraceLine { seq, t_ms, event };
         if let Some(kept) = &mut self.kept {
-            report::append(kept, &line, &self.masks);
+            kept.append(&line, &self.masks);
         }
         // What it finds is judged by whoever reads the lines; here it only keeps what explains the next ones.
         self.unexplained.event(&line);
@@ -102,7 +134,7 @@ impl State {
         let path = Path::new(&work.path);
         let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
         let root = self.symbols.root();
-        is_the_nodes.then(|| Around::look(path, root, self.lines.len(), self.others_at(&work.path)))
+        is_the_nodes.then(|| Around::look(path, root, self.length(), self.others_at(&work.path)))
     }
 
     /// The calls under way, beside one at this path.
@@ -132,7 +164,8 @@ impl State {
         let others = self.others_at(&work.path);
         let asked = Asked { method: &flight.method, is_block: flight.is_block };
         let is_ok = end.code == "OK" && end.is_from_the_driver();
-        let mut touched = around.touched(end.id, asked, is_ok, &self.lines, &mut self.made, is_mounted);
+        let meanwhile = &self.lines[around.lines() - self.forgotten..];
+        let mut touched = around.touched(end.id, asked, is_ok, meanwhile, &mut self.made, is_mounted);
         let is_above = |touched: &Touched| Path::new(&work.path).starts_with(&touched.path);
         touched.retain(|touched| match others {
             // Whichever of the calls it was: the driver did it.

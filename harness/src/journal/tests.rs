@@ -306,7 +306,7 @@ fn a_kept_journal_has_each_line_at_once() {
     let (journal, _kernel) = journal();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.jsonl");
-    journal.keep(&path).unwrap();
+    journal.keep(&path, None).unwrap();
     journal.pod("web", PodPhase::Added);
     let text = std::fs::read_to_string(path).unwrap();
     let (header, line) = text.trim().split_once('\n').unwrap();
@@ -472,4 +472,24 @@ async fn node_has_time_to_say_what_it_did() {
     assert!(journal.effect(announce("remove", record.to_str().unwrap())));
     journal.suspects_settle().await;
     assert_eq!(irregular(&journal), []);
+}
+
+/// Lines that were forgotten are counted, and those that a call under way looks back to are kept.
+#[test]
+fn forgotten_lines_are_counted_and_a_call_keeps_its_own() {
+    let journal = Journal::new(Symbols::new(Layout::standard()), None);
+    let target = "/var/lib/kubelet/pods/uid-a/volumes/kubernetes.io~csi/pv/mount";
+    let req = serde_json::json!({ "volumeId": "v", "targetPath": target });
+    journal.step("first", "x");
+    assert_eq!(journal.since_and_forget(0).len(), 1);
+    let call = journal.rpc_start("NodePublishVolume", req, None);
+    journal.step("second", "x");
+    let lines = journal.since_and_forget(1);
+    assert_eq!((lines.len(), lines[0].seq, journal.length()), (2, 2, 3));
+    // From the start of the call on.
+    assert_eq!(journal.trace().len(), 2);
+    journal.rpc_end(call, Outcome { code: "OK".to_owned(), ..Outcome::default() });
+    let lines = journal.since_and_forget(3);
+    assert!(lines.iter().all(|line| line.seq > 3) && !lines.is_empty());
+    assert_eq!(journal.trace().len(), 0);
 }

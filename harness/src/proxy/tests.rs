@@ -83,8 +83,13 @@ fn stage() -> Stage {
     let server = tonic::transport::Server::builder().add_service(NodeServer::new(served));
     tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     let journal = Journal::new(Symbols::new(Layout::standard()), None);
-    let options =
-        ProxyOptions { listen: directory.path().join("csi.sock"), driver, controller: None, ledger: None };
+    let options = ProxyOptions {
+        listen: directory.path().join("csi.sock"),
+        driver,
+        controller: None,
+        ledger: None,
+        replaces: false,
+    };
     let proxy = Proxy::serve(options, journal.clone()).unwrap();
     let client = NodeClient::new(proxy.channel().unwrap());
     Stage { _directory: directory, journal, proxy, calls, client }
@@ -207,7 +212,8 @@ async fn a_driver_that_is_away_is_unavailable_and_is_found_again() {
     let driver = directory.path().join("driver.sock");
     let journal = Journal::new(Symbols::new(Layout::standard()), None);
     let listen = directory.path().join("csi.sock");
-    let options = ProxyOptions { listen, driver: driver.clone(), controller: None, ledger: None };
+    let options =
+        ProxyOptions { listen, driver: driver.clone(), controller: None, ledger: None, replaces: false };
     let proxy = Proxy::serve(options, journal).unwrap();
     let mut client = NodeClient::new(proxy.channel().unwrap());
     let status = client.node_stage_volume(request("data")).await.unwrap_err();

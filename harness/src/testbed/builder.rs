@@ -144,6 +144,7 @@ impl Builder {
                     driver: socket.clone(),
                     controller: controller.clone(),
                     ledger: self.ledger,
+                    replaces: false,
                 };
                 Some(Proxy::serve(options, self.journal.clone())?)
             }

@@ -73,6 +73,7 @@ impl Surroundings {
             driver: layout.driver_socket(),
             controller: controller.or_else(|| driver.controller_socket()),
             ledger: None,
+            replaces: false,
         };
         let proxy = Proxy::serve(proxy, journal.clone())?;
         if let Some(attaching) = &*self.attaching.borrow() {

@@ -159,6 +159,10 @@ impl Repeated {
 }
 
 impl Check for Repeated {
+    fn forget(&mut self, volume: &str) {
+        self.done.retain(|(of, _), _| of != volume);
+    }
+
     fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::RpcStart(start) => self.started(start),

@@ -340,6 +340,28 @@ impl Books {
         self.volumes.entry(id.to_owned()).or_default().deleted = false;
     }
 
+    /// Forgets volumes that are not on the node and in no call, where there are more than so many. Returns them.
+    pub(super) fn forget_gone(&mut self, most: usize) -> Vec<String> {
+        // Asked at each line: it is looked through only when there can be enough of them.
+        if self.volumes.len() <= most.saturating_mul(2) {
+            return Vec::new();
+        }
+        let is_idle = |volume: &Volume| volume.staged.is_empty() && volume.published.is_empty();
+        let idle: Vec<&String> =
+            self.volumes.iter().filter(|(_, volume)| is_idle(volume)).map(|(id, _)| id).collect();
+        if idle.len() <= most {
+            return Vec::new();
+        }
+        let busy: BTreeSet<&str> = self.calls.values().map(Call::volume).collect();
+        let gone: Vec<String> = idle.into_iter().filter(|id| !busy.contains(id.as_str())).cloned().collect();
+        for id in &gone {
+            self.volumes.remove(id);
+            self.forced.remove(id);
+        }
+        self.asked_at.retain(|volume| self.volumes.contains_key(volume));
+        gone
+    }
+
     fn change_mount(&mut self, changed: &Mount) {
         let stack = self.mounts.entry(changed.target.clone()).or_default();
         match stack.iter_mut().rev().find(|mount| mount.id == changed.id) {

@@ -87,7 +87,7 @@ fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Res
     let journal = Journal::new(Symbols::new(layout), Some(witness));
     journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
     // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
-    journal.keep(&orders.directory.join("trace.jsonl")).map_err(|error| Refusal::ours(&error))?;
+    journal.keep(&orders.directory.join("trace.jsonl"), None).map_err(|error| Refusal::ours(&error))?;
     if orders.cuts > 0 {
         // The node of before ended with its machine; what it had written is on the disk, and in no line of this trace.
         journal.process(Role::Node, Lifecycle::Kill, None);

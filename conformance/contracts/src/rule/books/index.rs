@@ -58,6 +58,14 @@ impl Paths {
         self.0.entry(path.to_owned()).or_default().insert(volume.to_owned());
     }
 
+    /// Keeps the volumes that are still known.
+    pub(super) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.0.retain(|_, volumes| {
+            volumes.retain(|volume| is_known(volume));
+            !volumes.is_empty()
+        });
+    }
+
     pub(super) fn volumes(&self, path: &str) -> impl Iterator<Item = &str> {
         self.0.get(path).into_iter().flatten().inspect(|_| work::add()).map(String::as_str)
     }
