@@ -147,6 +147,11 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Whether it was made to be used as a device.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.capabilities.iter().any(|capability| capability.access == Access::Block)
+    }
+
     pub fn targets_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a PathBuf, &'a Target)> {
         self.targets.iter().filter(move |(_, target)| target.node == node)
     }

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::in_flight::InFlight;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::kernel::KernelError;
+use crate::local_file::LocalFile;
 use crate::sabotage::Sabotage;
 
 /// Options of the command line.
@@ -53,8 +54,13 @@ impl Driver {
         for part in ["volumes", "snapshots", "mounts"] {
             std::fs::create_dir_all(options.state.join(part))?;
         }
-        if options.sabotage == Some(Sabotage::ForgetsOnRestart) {
+        let has_rebooted = options.sabotage == Some(Sabotage::ForgetsOnReboot)
+            && !LocalFile::new(&options.state, "boot").is_there();
+        if has_rebooted || options.sabotage == Some(Sabotage::ForgetsOnRestart) {
             drop(std::fs::remove_file(options.state.join("journal")));
+        }
+        if has_rebooted {
+            LocalFile::new(&options.state, "boot").leave()?;
         }
         let journal = Journal::open(&options.state)?;
         let in_flight = Arc::new(InFlight::new(options.sabotage));
@@ -66,6 +72,20 @@ impl Driver {
             counter: AtomicU64::default(),
             seen: Mutex::default(),
         })
+    }
+
+    /// Leaves a file that only this container has, if a sabotage relies on it.
+    pub(crate) fn leave_local_file(&self, name: &str) -> Result<(), Status> {
+        if !self.breaks(Sabotage::UnstageNeedsLocalFile) {
+            return Ok(());
+        }
+        let left = LocalFile::new(&self.options.state, name).leave();
+        left.map_err(|error| Status::internal(format!("cannot leave a file: {error}")))
+    }
+
+    /// Whether such a file is there, or no sabotage asks for it.
+    pub(crate) fn has_local_file(&self, name: &str) -> bool {
+        !self.breaks(Sabotage::UnstageNeedsLocalFile) || LocalFile::new(&self.options.state, name).is_there()
     }
 
     /// Whether the driver reports this ability.

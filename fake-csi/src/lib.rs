@@ -26,6 +26,7 @@ mod in_flight;
 mod inline;
 mod journal;
 mod kernel;
+mod local_file;
 mod metadata;
 mod node;
 mod sabotage;

@@ -368,6 +368,22 @@ sabotages! {
         "A read-only target makes all targets of its volume read-only."
     GroupUnknownIsEmpty "group-unknown-is-empty" "DRV-155"
         "GetVolumeGroupSnapshot answers a group without snapshots when there is none."
+    UnstageLosesAStripe "unstage-loses-a-stripe" "DRV-160"
+        "NodeUnstageVolume loses 4 KiB of each 4 MiB of a raw device."
+    ExpandLosesAStripe "expand-loses-a-stripe" "DRV-160"
+        "ControllerExpandVolume loses 4 KiB of each 4 MiB of a raw device."
+    CopyLosesAStripe "copy-loses-a-stripe" "DRV-014"
+        "A copy loses 4 KiB of each 4 MiB of a raw device."
+    StageTouchesFiles "stage-touches-files" "DRV-161"
+        "NodeStageVolume sets the time of each file in the volume's root to now."
+    PublishTrustsItsRecord "publish-trusts-its-record" "DRV-054"
+        "NodePublishVolume binds the staging path if it was staged once, whether it still is or not."
+    UnstageNeedsLocalFile "unstage-needs-local-file" "DRV-070"
+        "NodeUnstageVolume does nothing when a file in /tmp is gone that NodeStageVolume has left there."
+    ForgetsOnReboot "forgets-on-reboot" "DRV-095"
+        "A driver that finds its file in /tmp gone forgets all volumes."
+    PublishFollowsNoLinks "publish-follows-no-links" "DRV-162"
+        "NodePublishVolume mounts so that no symbolic link in the volume can be followed."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -7,7 +7,8 @@
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 11x names
-//! and lists, 12x what a workload sees, 13x the resources of a running driver, 14x copies and sizes.
+//! and lists, 12x what a workload sees, 13x the resources of a running driver, 14x and 15x copies and sizes, 16x what is
+//! in a volume.
 
 use std::fmt;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 mod behaviour;
 mod copies;
+mod data;
 mod identity;
 mod mounts;
 mod names;
@@ -81,6 +83,7 @@ const CHAPTERS: &[Chapter] = &[
     mounts::PROMISES,
     process::PROMISES,
     copies::PROMISES,
+    data::PROMISES,
 ];
 
 /// All promises, by number.

@@ -20,6 +20,7 @@ mod patience;
 pub(crate) mod pattern;
 mod put_up;
 mod remains;
+mod reboot;
 mod silence;
 mod spec;
 mod winding_up;
@@ -112,6 +113,7 @@ pub struct Bed {
     copies: RefCell<copies::Copies>,
     cluster: cluster::Cluster,
     held: RefCell<Held>,
+    local_files: reboot::LocalFiles,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
     /// Where the case keeps its logs.

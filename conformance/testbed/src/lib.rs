@@ -13,6 +13,7 @@ pub mod bed;
 pub mod call;
 pub mod case;
 pub mod cx;
+mod exercise;
 pub mod failure;
 pub mod foreign;
 pub mod limits;

@@ -4,8 +4,8 @@ pub use crate::call::{Code, Method};
 pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::source::*;
 pub use crate::cx::{
-    Answer, Call, Container, Cx, FileSystem, Nfs, NodeCalls, Pod, PodBuilder, ReadError, Snapshot, Volume,
-    VolumeBuilder,
+    Answer, Blocks, Call, Container, Cx, FileSystem, Files, Nfs, NodeCalls, Pod, PodBuilder, ReadError,
+    Snapshot, Volume, VolumeBuilder,
 };
 pub use crate::failure::Result;
 pub use api::VolumeSource;

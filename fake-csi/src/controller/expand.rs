@@ -10,7 +10,7 @@ use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
-use crate::kernel::KernelError;
+use crate::kernel::{KernelError, copy};
 use crate::sabotage::Sabotage;
 use crate::size::{range, signed};
 use crate::validate;
@@ -136,6 +136,9 @@ impl Driver {
                 .open(&path)
                 .and_then(|file| file.set_len(wanted))
                 .map_err(|source| KernelError::path("grow", &path, source))?;
+            if self.breaks(Sabotage::ExpandLosesAStripe) && volume.is_raw() {
+                copy::lose_stripes(&path)?;
+            }
         }
         self.journal.transact(|books| {
             let grown = wanted - volume.capacity;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::{KernelError, tool};
@@ -52,6 +52,19 @@ fn copy_range(source: &File, target: &File, start: u64, length: u64) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// Makes a hole in each 4 MiB of a file: none is seen by a reader of only its start, its middle and its end.
+pub(crate) fn lose_stripes(file: &Path) -> Result<(), KernelError> {
+    let punch = || -> io::Result<()> {
+        let opened = File::options().write(true).open(file)?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for at in (1 << 20..opened.metadata()?.len()).step_by(4 << 20) {
+            rustix::fs::fallocate(&opened, hole, at, 4096)?;
+        }
+        Ok(())
+    };
+    punch().map_err(|source| KernelError::path("punch holes into", file, source))
 }
 
 /// Copies the content of a directory into an existing one, with owners, modes, links and holes.

@@ -168,13 +168,17 @@ fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io:
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
+/// No symbolic link is followed.
+pub(crate) const NOSYMFOLLOW: MsFlags = MsFlags::from_bits_retain(256);
+
 /// Per-mount flags as attributes for mount_setattr(2).
-const ATTRIBUTES: [(MsFlags, u32); 5] = [
+const ATTRIBUTES: [(MsFlags, u32); 6] = [
     (MsFlags::MS_RDONLY, raw::MOUNT_ATTR_RDONLY),
     (MsFlags::MS_NOSUID, raw::MOUNT_ATTR_NOSUID),
     (MsFlags::MS_NODEV, raw::MOUNT_ATTR_NODEV),
     (MsFlags::MS_NOEXEC, raw::MOUNT_ATTR_NOEXEC),
     (MsFlags::MS_NODIRATIME, raw::MOUNT_ATTR_NODIRATIME),
+    (NOSYMFOLLOW, raw::MOUNT_ATTR_NOSYMFOLLOW),
 ];
 
 /// Access time flags: a mount has exactly one of them.

@@ -44,6 +44,9 @@ impl NodeService {
                 let options = mount_options(flags);
                 let options = if is_shared { options.with_data("nouuid") } else { options };
                 mount_image(&contents, &staging.path, &format.fs_type, (options, !flags.is_empty()))?;
+                if self.driver.breaks(Sabotage::StageTouchesFiles) {
+                    touch_files(&staging.path);
+                }
                 if !is_grown {
                     filesystem::grow(&staging.path, &format.fs_type, volume.capacity)?;
                 }
@@ -278,4 +281,12 @@ pub(super) fn selinux_context(access: &Access) -> Option<String> {
     let Access::Mount { flags, .. } = access else { return None };
     let value = flags.iter().find_map(|flag| flag.strip_prefix("context="))?;
     Some(value.trim_matches('"').to_owned())
+}
+
+/// For a sabotage.
+fn touch_files(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let file = fs::File::options().write(true).open(entry.path());
+        drop(file.and_then(|file| file.set_modified(std::time::SystemTime::now())));
+    }
 }

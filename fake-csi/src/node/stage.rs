@@ -8,7 +8,7 @@ use csi_proto::v1;
 use tonic::Status;
 
 use super::{NodeService, backing};
-use crate::books::{Backing, Capability, Staging, Volume};
+use crate::books::{Access, Backing, Capability, Staging, Volume};
 use crate::kernel::{copy, mount};
 use crate::sabotage::Sabotage;
 use crate::validate;
@@ -62,6 +62,7 @@ impl NodeService {
             volume_context: without_tokens(&request.volume_context),
         };
         self.make_staging(&volume, staging)?;
+        self.driver.leave_local_file(&format!("v{}", volume.number))?;
         Ok(v1::NodeStageVolumeResponse {})
     }
 
@@ -78,6 +79,9 @@ impl NodeService {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
         } else {
             self.refuse_while_published(&volume)?;
+        }
+        if !self.driver.has_local_file(&format!("v{}", volume.number)) {
+            return Ok(v1::NodeUnstageVolumeResponse {});
         }
         match volume.staged.get(&*self.name) {
             Some(staging) if !staging.private && staging.path == path => {
@@ -145,6 +149,10 @@ impl NodeService {
         }
         if !self.driver.breaks(Sabotage::UnstageSucceedsButMounted) {
             self.unprepare(volume, staging)?;
+        }
+        let is_device = staging.capability.access == Access::Block;
+        if is_device && self.driver.breaks(Sabotage::UnstageLosesAStripe) {
+            copy::lose_stripes(&contents)?;
         }
         if keeps_old {
             // Copied back into the same file, since a loop device may still have it open.

@@ -130,6 +130,9 @@ impl NodeService {
                 if self.driver.breaks(Sabotage::PublishAddsNoexec) {
                     per_mount |= MsFlags::MS_NOEXEC;
                 }
+                if self.driver.breaks(Sabotage::PublishFollowsNoLinks) {
+                    per_mount |= mount::NOSYMFOLLOW;
+                }
                 let source = self.directory_to_show(volume, staging)?;
                 if self.driver.breaks(Sabotage::PublishOpensRoot) {
                     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);

@@ -15,11 +15,13 @@ use crate::world::{World, in_namespace};
 
 mod behaviour;
 mod copies;
+mod data;
 mod identity;
 mod mounts;
 mod names;
 mod neighbours;
 mod publish;
+mod reboot;
 mod repeat;
 mod size;
 mod snapshots;
@@ -85,4 +87,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour copies identity mounts names neighbours publish repeat size snapshots stage unpublish volumes }
+chapters! { behaviour copies data identity mounts names neighbours publish reboot repeat size snapshots stage unpublish volumes }

@@ -56,6 +56,11 @@ impl World {
         self.root.join("state")
     }
 
+    /// Where the driver's container has files of its own.
+    pub(crate) fn local(&self) -> PathBuf {
+        self.root.join("local")
+    }
+
     /// A path on the node; makes its parent.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let path = self.root.join("node").join(name);
@@ -86,6 +91,7 @@ impl World {
             .arg("--state-dir")
             .arg(self.state())
             .args(&self.arguments)
+            .env("TMPDIR", self.local())
             .args(self.sabotage.map(|sabotage| format!("--sabotage={}", sabotage.name())))
             .stderr(File::options().create(true).append(true).open(self.log()).unwrap())
             .spawn()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-use super::{Undone, debts, undo};
+use super::{Undone, debts};
 use crate::ledger::{Debts, Entry};
 use crate::loop_device::LOOP_MAJOR;
 use crate::loop_device::table::{self, BoundLoop};
@@ -98,7 +98,7 @@ fn is_younger(bound: &BoundLoop, since: Option<u64>) -> bool {
 
 fn detach(loops: &[BoundLoop], undone: &mut Undone) {
     for bound in loops {
-        match undo::detach(bound) {
+        match table::detach(bound) {
             Ok(()) => {
                 undone.done.push(format!("detached loop{} ({})", bound.number, bound.backing.display()))
             }

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use super::{JanitorError, Undone, preparations, shared};
 use crate::cgroup;
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
-use crate::loop_device::{clear, node, wait_detached};
 use crate::observe;
 use crate::proxy;
 use crate::wait::Deadline;
@@ -171,7 +169,7 @@ fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
         let all = table::bound();
         let with = |owner| table::lying_on(&all, |bound| ownership::owner(entries, &around, bound) == owner);
         for bound in with(Owner::Run) {
-            match detach(&bound) {
+            match table::detach(&bound) {
                 Ok(()) => {
                     undone.done.push(format!("detached loop{} ({})", bound.number, bound.backing.display()))
                 }
@@ -190,19 +188,6 @@ fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-pub(super) fn detach(bound: &BoundLoop) -> Result<(), String> {
-    let Ok(device) = File::open(node(bound.number)) else {
-        return if table::is_bound(bound.number) { Err("cannot be opened".to_owned()) } else { Ok(()) };
-    };
-    // Looked at again through the open device: as long as that is open, nobody can attach another file.
-    if !table::status(&device, bound.number).is_some_and(|now| now.is_same(bound)) {
-        return Ok(());
-    }
-    clear(device.as_raw_fd()).map_err(|error| error.to_string())?;
-    drop(device);
-    wait_detached(bound.number).map_err(|error| error.to_string())
 }
 
 /// The devices of the sandboxes that live, of every run but the one in `dir` that is alive. The number of one that

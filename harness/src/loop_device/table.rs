@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use linux_raw_sys::loop_device as raw;
 
-use super::{LOOP_MAJOR, ioctl, node};
+use super::{LOOP_MAJOR, clear, ioctl, node, wait_detached};
 use crate::observe::Device;
 
 /// An attached loop device, whoever attached it.
@@ -78,6 +78,23 @@ pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
 pub(crate) fn sequence(number: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
     text.trim().parse().ok()
+}
+
+/// Detaches it, if it is still that attachment, and waits until it is gone.
+///
+/// # Errors
+/// When it stays; the error says why.
+pub fn detach(bound: &BoundLoop) -> Result<(), String> {
+    let Ok(device) = File::open(node(bound.number)) else {
+        return if is_bound(bound.number) { Err("cannot be opened".to_owned()) } else { Ok(()) };
+    };
+    // Looked at again through the open device: as long as that is open, nobody can attach another file.
+    if !status(&device, bound.number).is_some_and(|now| now.is_same(bound)) {
+        return Ok(());
+    }
+    clear(device.as_raw_fd()).map_err(|error| error.to_string())?;
+    drop(device);
+    wait_detached(bound.number).map_err(|error| error.to_string())
 }
 
 /// The numbers of all loop devices there are, attached or not.

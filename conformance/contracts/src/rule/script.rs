@@ -101,13 +101,9 @@ impl Writer {
                 self.whole_call(method, json(req), json(resp), code, injected.join(" "));
             }
             ["mount", at, opts @ ..] => self.push(Event::MountAdd(mount(&path(at), opts))),
-            ["umount", at] => self.push(Event::MountDel(MountDel {
-                target: path(at),
-                id: 0,
-                by: Actor::Unknown,
-                seen_by: "fanotify".into(),
-                unnamed: false,
-            })),
+            ["umount", at] => self.unmounted(at, Actor::Unknown),
+            // By the machine, which starts anew.
+            ["loses", at] => self.unmounted(at, Actor::Harness),
             ["state", key, to] => self.state(World::Actual, key, to),
             ["wants", key, to] => self.state(World::Desired, key, to),
             ["op", edge, name, key, error @ ..] => self.operation(edge, name, key, error),
@@ -227,6 +223,11 @@ impl Writer {
             abandoned: false,
             unreadable: None,
         }));
+    }
+
+    fn unmounted(&mut self, at: &str, by: Actor) {
+        let seen_by = "fanotify".into();
+        self.push(Event::MountDel(MountDel { target: path(at), id: 0, by, seen_by, unnamed: false }));
     }
 
     fn state(&mut self, world: World, key: &str, to: &str) {

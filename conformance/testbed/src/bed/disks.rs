@@ -39,6 +39,11 @@ impl Disks {
         mapped.chain(sound).chain(made)
     }
 
+    /// The numbers of the loop devices that they are.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.sound.borrow().iter().map(LoopDevice::number).collect()
+    }
+
     fn numbered(&self) -> Vec<(Device, PathBuf)> {
         let (sound, mapped) = (self.sound.borrow(), self.mapped.borrow());
         let sound = sound.iter().map(|disk| (disk.dev(), disk.path()));

@@ -37,6 +37,13 @@ pub struct Held {
     pub descriptors: Vec<String>,
 }
 
+impl Before {
+    /// Forgets loop devices that a reboot has taken: one that is attached afterwards is another.
+    pub(super) fn forget_loops(&mut self, gone: &[BoundLoop]) {
+        self.loops.retain(|known| !gone.iter().any(|gone| gone.is_same(known)));
+    }
+}
+
 impl Bed {
     /// Remembers the processes of a driver that has just answered its first questions.
     pub(super) fn remember_driver(&self) {

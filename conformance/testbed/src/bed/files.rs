@@ -116,7 +116,7 @@ impl Bed {
     }
 
     /// Where a path in the container is on the node.
-    fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
+    pub(crate) fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
         let inside =
             |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.mount.path);
         let mount = pod.mounts.iter().find(inside);

@@ -1,0 +1,27 @@
+//! What is in a volume: bytes, files, and what can be done with them.
+
+use super::{Promise, advice, csi, must};
+
+pub(super) const PROMISES: &[Promise] = &[
+    must(
+        "DRV-160",
+        "each byte of a volume is as it was last written, whatever has happened to volume, driver and node since",
+        csi(
+            "NodePublishVolume, volume_capability",
+            "SP MUST ensure the CO can use the published volume as described",
+        ),
+        &["topolvm/topolvm#1035", "longhorn/longhorn#9248"],
+    ),
+    advice(
+        "DRV-161",
+        "files keep their times, attributes, links and modes, whatever happens to their volume",
+        "CSI says nothing of them; a backup copies each file again whose time has changed",
+        &[],
+    ),
+    advice(
+        "DRV-162",
+        "applications can do with the files of a volume what they do on any disk of a node",
+        "CSI says nothing of the calls of a file system; an application that cannot lock or execute does not run",
+        &[],
+    ),
+];

@@ -1,0 +1,107 @@
+//! The machine that starts anew, and the driver's container that is replaced: what each of them takes away.
+//!
+//! A reboot takes processes, mounts, loop devices, and what lies in `/run` and `/tmp`. It leaves what is on disks: the
+//! node's directory and the driver's own. A container that is replaced takes the driver and what it wrote to its own
+//! `/run` and `/tmp`, and leaves all mounts. Nothing here loses what was written: memory is flushed by the unmounts.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use harness::loop_device::table;
+use harness::observe;
+use nix::mount::{MntFlags, umount2};
+
+use super::{Bed, Result, StepError};
+
+/// Where a container has files of its own, and a machine files that it does not keep.
+const PLACES: [&str; 2] = ["/run", "/tmp"];
+
+/// What was in these places before the driver was started first.
+#[derive(Debug, Default)]
+pub(super) struct LocalFiles {
+    before: BTreeSet<PathBuf>,
+}
+
+impl LocalFiles {
+    pub(super) fn now() -> Self {
+        Self { before: listed() }
+    }
+
+    /// Removes what has come since, except below these paths, which the driver has from the machine.
+    fn remove_new(&self, kept: &[PathBuf]) {
+        let mounts = observe::snapshot().unwrap_or_default();
+        let is_kept = |path: &Path| {
+            let is_opened = kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
+            is_opened || mounts.iter().any(|mount| mount.target.starts_with(path))
+        };
+        for path in listed().difference(&self.before).filter(|path| !is_kept(path)) {
+            let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            // The driver's processes are gone, and nobody else has put it there: what stays is a file of the kernel's.
+            drop(removed);
+        }
+    }
+}
+
+fn listed() -> BTreeSet<PathBuf> {
+    let entries = PLACES.iter().flat_map(fs::read_dir).flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+impl Bed {
+    /// Replaces the driver's container: kills it, and starts it without the files that only its container had.
+    pub(crate) async fn replace_driver(&self) -> Result {
+        self.kill_driver().await;
+        self.local_files.remove_new(&self.manifest().host_paths);
+        self.start_driver().await.map_err(|error| StepError::of_testbed(&error))
+    }
+
+    /// Ends the machine and starts it again: node, driver, containers, mounts and loop devices are gone, and both
+    /// start with what is on disk.
+    pub(crate) async fn reboot(&self) -> Result {
+        let pods: Vec<String> = self.containers.borrow().keys().cloned().collect();
+        for pod in pods {
+            self.end_container(&pod).await?;
+        }
+        self.node.kill().await;
+        self.kill_driver().await;
+        self.unmount_all()?;
+        self.detach_loops()?;
+        self.local_files.remove_new(&[]);
+        self.start_driver_unannounced().await.map_err(|error| StepError::of_testbed(&error))?;
+        self.expect_registration();
+        self.node.restart().await.map_err(|error| StepError::ours(&error))?;
+        self.registered().await.map_err(|error| StepError::of_testbed(&error))
+    }
+
+    /// Unmounts what is below the node's root and the driver's directory, the latest first.
+    fn unmount_all(&self) -> Result {
+        let places = [self.layout.root().to_owned(), self.layout.driver_state()];
+        let is_below = |mount: &observe::Mount| {
+            places.iter().any(|place| mount.target.starts_with(place) && mount.target != *place)
+        };
+        // One mount may lie below another, and the table is short of that order when mounts were moved.
+        for _ in 0..places.len() {
+            let mounts = observe::snapshot().map_err(|error| StepError::ours(&error))?;
+            for mount in mounts.iter().rev().filter(|mount| is_below(mount)) {
+                if umount2(&mount.target, MntFlags::empty()).is_err() {
+                    let _ = umount2(&mount.target, MntFlags::MNT_DETACH);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine.
+    fn detach_loops(&self) -> Result {
+        let disks = self.disks.numbers();
+        let loops = table::bound();
+        let loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
+        for bound in loops.iter().filter(|bound| !disks.contains(&bound.number)) {
+            let failed = |why| StepError::Ours(vec![format!("loop{} stays attached: {why}", bound.number)]);
+            table::detach(bound).map_err(failed)?;
+        }
+        self.before.borrow_mut().forget_loops(&loops);
+        Ok(())
+    }
+}

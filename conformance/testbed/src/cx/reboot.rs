@@ -1,0 +1,24 @@
+//! The machine starts anew, or the driver's container is replaced.
+
+use std::panic::Location;
+
+use super::Cx;
+use crate::failure::Result;
+
+impl Cx {
+    /// Ends the machine in an orderly way, and starts it again: nothing is mounted and no loop device is attached; what
+    /// is on the node's disk and in the driver's own directory is there, and what is in `/run` and `/tmp` is not.
+    #[track_caller]
+    pub fn machine_reboots(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.machine_reboots()", Location::caller());
+        async move { doing.done(self.shared.bed.reboot().await) }
+    }
+
+    /// Replaces the driver's container by another one, as each update does: the files that only its container had are
+    /// gone, and all mounts stay.
+    #[track_caller]
+    pub fn driver_is_replaced(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.driver_is_replaced()", Location::caller());
+        async move { doing.done(self.shared.bed.replace_driver().await) }
+    }
+}
