@@ -283,9 +283,8 @@ fn a_driver_that_never_opens_its_socket() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: cannot use the driver: `/var/lib/volproof/drv/csi.sock` did not appear within 300ms
-
-                  hint: the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it
+                error: cannot use the driver: the machine was overloaded: for 0 s each processor was wanted by 5 tasks at once; run it again with fewer --jobs or when less else runs here
+                  cannot use the driver: `/var/lib/volproof/drv/csi.sock` did not appear within 300ms
             "#]],
         );
     }

@@ -44,6 +44,8 @@ pub(crate) struct Driver {
     pub(crate) in_flight: Arc<InFlight>,
     /// Locked while a private staging is made for the first target or undone after the last.
     pub(crate) private_staging: Mutex<()>,
+    /// Locked by a sabotage alone.
+    pub(crate) all_volumes: Mutex<()>,
     counter: AtomicU64,
     seen: Mutex<BTreeSet<String>>,
 }
@@ -69,6 +71,7 @@ impl Driver {
             journal,
             in_flight,
             private_staging: Mutex::default(),
+            all_volumes: Mutex::default(),
             counter: AtomicU64::default(),
             seen: Mutex::default(),
         })

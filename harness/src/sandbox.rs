@@ -83,6 +83,28 @@ fn state_bytes() -> u64 {
     (bytes / 8).clamp(768 << 20, 4 << 30)
 }
 
+/// The claim of a sandbox to the file systems that live and die with it.
+#[derive(Debug, Clone)]
+pub struct Ownership {
+    ledger: Option<Arc<Ledger>>,
+    entry: Entry,
+}
+
+impl Ownership {
+    /// Claims another file system, by its device. Before a process can attach a file that lies on it: the janitor finds
+    /// its loop device by that.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn also(&self, device: u64) -> Result<(), LedgerError> {
+        let mut entry = self.entry.clone();
+        if let Entry::Sandbox { devices, since, .. } = &mut entry {
+            (*devices, *since) = (vec![device], table::latest_sequence());
+        }
+        self.ledger.iter().try_for_each(|ledger| ledger.record(&entry))
+    }
+}
+
 /// The sandbox that the calling process has made and entered.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -93,6 +115,7 @@ pub struct Sandbox {
     devices: Vec<u64>,
     machine: machine::Machine,
     ledger: Option<Arc<Ledger>>,
+    ownership: Ownership,
     init: Life,
     took: Duration,
 }
@@ -125,21 +148,32 @@ impl Sandbox {
             }
             false => furnish::furnish(&layout, &options)?,
         };
-        if let Some(ledger) = &ledger {
-            // Before a process can attach a file on one of these devices: the janitor finds its loop device by them.
-            ledger.record(&Entry::Sandbox {
-                name: options.name,
-                keeper: lives.keeper,
-                init: lives.init,
-                mount_namespace: init::mount_namespace()?,
-                devices: devices.clone(),
-                since: table::latest_sequence(),
-            })?;
-        }
+        let entry = Entry::Sandbox {
+            name: options.name,
+            keeper: lives.keeper,
+            init: lives.init,
+            mount_namespace: init::mount_namespace()?,
+            devices: devices.clone(),
+            since: table::latest_sequence(),
+        };
+        // Before a process can attach a file on one of these devices: the janitor finds its loop device by them.
+        ledger.iter().try_for_each(|ledger| ledger.record(&entry))?;
         let (rootless, state_bytes) = (options.user_namespace, options.state_bytes);
         let (init, took) = (lives.init, begin.elapsed());
         let ledger = ledger.map(Arc::new);
-        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, machine, ledger, init, took })
+        let ownership = Ownership { ledger: ledger.clone(), entry };
+        Ok(Sandbox {
+            rootless,
+            is_shared,
+            layout,
+            state_bytes,
+            devices,
+            machine,
+            ledger,
+            ownership,
+            init,
+            took,
+        })
     }
 
     /// The machine's paths that the sandbox's processes can write to, only read, or not see.
@@ -194,6 +228,11 @@ impl Sandbox {
     /// backing file lies on one of them is this sandbox's, no matter which process attached it.
     pub fn devices(&self) -> &[u64] {
         &self.devices
+    }
+
+    /// To claim further file systems for this sandbox.
+    pub fn ownership(&self) -> Ownership {
+        self.ownership.clone()
     }
 
     /// The paths inside of the sandbox.

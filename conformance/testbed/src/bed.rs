@@ -8,10 +8,13 @@ mod calls;
 mod cluster;
 mod containers;
 mod copies;
+mod crash;
 mod dead_end;
 mod disks;
 mod driver_holds;
+mod failing_state;
 mod files;
+mod load;
 mod nfs;
 pub(crate) mod node_calls;
 mod objects;
@@ -45,6 +48,7 @@ use harness::manifest::Sensitive;
 use harness::masks::TELLING;
 use harness::node::NodeError;
 use harness::proxy::{Gate, Rule};
+use harness::sandbox::Ownership;
 use harness::testbed::{OtherNode, Testbed, TestbedError};
 use harness::tmpfs::Tmpfs;
 
@@ -57,6 +61,7 @@ use containers::Started;
 use patience::Waited;
 
 pub use driver_holds::Held;
+pub use load::DriverLoad;
 
 pub(crate) use cluster::ClaimSpec;
 pub(crate) use containers::Running;
@@ -105,6 +110,9 @@ pub struct Bed {
     disks: disks::Disks,
     // A file system that is served lies on the part of the machine below, so it goes first.
     fuse: RefCell<Option<FaultFs>>,
+    /// The driver's directory, where a case has it fail. After the driver, whose files are in it.
+    failing_state: RefCell<Option<failing_state::FailingState>>,
+    ownership: Ownership,
     /// The devices of the sandbox's own file systems.
     devices_of_sandbox: Vec<u64>,
     before: RefCell<driver_holds::Before>,

@@ -55,6 +55,17 @@ impl Exercise {
                 Err(error) => return Err(Failed::Refused(said(&error))),
             }
         }
+        self.set_times(root)
+    }
+
+    /// Gives each file a time that no clock shows, so that a later touch is seen.
+    fn set_times(&mut self, root: &Path) -> Result<(), Failed> {
+        for name in self.model.files() {
+            let seconds = i64::try_from(1_000_000_000 + self.model.next_step()).unwrap_or(0);
+            let act = Act::Time { name, seconds };
+            perform::perform(&act, root, &[]).map_err(|error| Failed::Refused(format!("{act}: {error}")))?;
+            self.model.apply(&act, &[]);
+        }
         Ok(())
     }
 

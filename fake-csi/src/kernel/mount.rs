@@ -219,6 +219,22 @@ pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     }
 }
 
+/// Whether the file system that is mounted at a path, and was mounted to be written, takes no writes any more.
+pub(crate) fn has_gone_read_only(path: &Path) -> Result<bool, KernelError> {
+    const TABLE: &str = "/proc/self/mountinfo";
+    let table = fs::read_to_string(TABLE).map_err(|source| KernelError::path("read", TABLE, source))?;
+    // The latest is the one on top.
+    let line = table.lines().rfind(|line| {
+        let target = line.split(' ').nth(4).unwrap_or_default();
+        Path::new(&target.replace("\\040", " ")) == path
+    });
+    let Some((own, of_all)) = line.and_then(|line| line.split_once(" - ")) else { return Ok(false) };
+    let is_for_writing = own.split(' ').nth(5).is_some_and(|own| own.split(',').any(|word| word == "rw"));
+    let stopped = ["ro", "emergency_ro", "shutdown"];
+    let options = of_all.split(' ').nth(2).unwrap_or_default();
+    Ok(is_for_writing && options.split(',').any(|word| stopped.contains(&word)))
+}
+
 /// Whether both paths show the same file or directory of the same file system.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> Result<bool, KernelError> {
     let identity = |path: &Path| {

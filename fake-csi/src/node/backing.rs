@@ -147,8 +147,10 @@ impl NodeService {
         let volume = &self.driver.volume(&volume.id)?;
         let wanted = if self.driver.breaks(Sabotage::StageIgnoresFsType) { "" } else { wanted };
         let chosen = if wanted.is_empty() { &self.driver.options.fs_type } else { wanted };
+        let is_unreadable =
+            self.driver.breaks(Sabotage::StageFormatsAfterReadError) && filesystem::probe(&contents).is_err();
         match &volume.format {
-            Some(_) if self.driver.breaks(Sabotage::StageFormatsAgain) => {}
+            Some(_) if is_unreadable || self.driver.breaks(Sabotage::StageFormatsAgain) => {}
             Some(format) if format.finished => {
                 if !wanted.is_empty() && format.fs_type != wanted {
                     let held = &format.fs_type;
@@ -170,7 +172,9 @@ impl NodeService {
                 }
             },
         }
-        let begun = Format { fs_type: chosen.to_owned(), finished: false, twin: false, bytes: 0 };
+        let finished = self.driver.breaks(Sabotage::StageTrustsFailedFormat);
+        let bytes = if finished { volume.capacity } else { 0 };
+        let begun = Format { fs_type: chosen.to_owned(), finished, twin: false, bytes };
         self.driver.update_volume(&volume.id, |volume| volume.format = Some(begun))?;
         filesystem::make(&contents, chosen)?;
         self.record_format(volume, chosen, volume.capacity)

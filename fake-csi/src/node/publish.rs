@@ -10,7 +10,7 @@ use super::NodeService;
 use super::backing;
 use super::stage::without_tokens;
 use crate::ability::Ability;
-use crate::books::{Access, Capability, Mode, Sensitive, Staging, Target, Volume};
+use crate::books::{Access, Backing, Capability, Mode, Sensitive, Staging, Target, Volume};
 use crate::driver::exists;
 use crate::kernel::mount;
 use crate::sabotage::Sabotage;
@@ -100,7 +100,11 @@ impl NodeService {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
         if self.driver.breaks(Sabotage::PublishLeaksMemory) {
+<<<<<<< HEAD
             std::mem::forget(vec![1_u8; 4 << 20]);
+=======
+            std::mem::forget(vec![1_u8; 256 << 10]);
+>>>>>>> 4f6366d (device, crashes, load: fail the driver's own disks, die at each edge, and load it)
         }
         self.make_target(volume, &staging, path, target)
     }
@@ -176,6 +180,11 @@ impl NodeService {
         if !self.driver.breaks(Sabotage::PublishTrustsItsRecord) && !self.is_prepared(volume, staging)? {
             let message = format!("the volume was staged at `{}`, and is not any more", path.display());
             return Err(Status::failed_precondition(message));
+        }
+        // Its device has failed meanwhile. Staged anew it may work again.
+        let is_dead = volume.backing == Backing::Loop && mount::has_gone_read_only(path)?;
+        if is_dead && !self.driver.breaks(Sabotage::PublishIgnoresDeadFileSystem) {
+            return Err(Status::failed_precondition("the file system of the volume has gone read-only"));
         }
         let is_block = |access: &Access| *access == Access::Block;
         if is_block(&staging.capability.access) != is_block(&capability.access) {

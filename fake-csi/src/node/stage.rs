@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::PoisonError;
 
 use csi_proto::json::TOKENS_KEY;
 use csi_proto::v1;
@@ -37,6 +38,8 @@ impl NodeService {
             drop(std::process::Command::new("sleep").arg("3600").spawn());
         }
 
+        let holds = self.driver.breaks(Sabotage::StageHoldsAllVolumes);
+        let _all = holds.then(|| self.driver.all_volumes.lock().unwrap_or_else(PoisonError::into_inner));
         let _claim = self.claim_alone(&request.volume_id)?;
         let volume = match self.driver.volume(&request.volume_id) {
             Err(_) if self.driver.breaks(Sabotage::NodeAcceptsUnknownVolume) => {
@@ -140,6 +143,10 @@ impl NodeService {
                 staging.finished = false;
             }
         })?;
+        if self.driver.breaks(Sabotage::UnstageForgetsFirst) {
+            self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
         let keeps_old =
             self.driver.breaks(Sabotage::UnstageLosesLastWrite) && volume.backing == Backing::Loop;
         let contents = self.driver.contents_of(volume);

@@ -73,6 +73,14 @@ impl NodeService {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect::<Vec<_>>()
         };
+        while self.driver.breaks(Sabotage::UnpublishWaitsForSync) && mount::is_mount_point(path)? {
+            let written = fs::File::create(path.join(".synced")).and_then(|file| file.sync_all());
+            if written.is_ok() {
+                drop(fs::remove_file(path.join(".synced")));
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         if self.driver.breaks(Sabotage::UnpublishDeletesData) {
             files(path).iter().for_each(|file| drop(fs::remove_file(file)));
         }

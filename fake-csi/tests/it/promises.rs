@@ -67,6 +67,16 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
     receiver.recv().ok()
 }
 
+/// Sabotages that show only when a device fails: the cases `csi::device` probe them, with a file system that fails on
+/// order.
+const OF_FAILING_DEVICES: [&str; 5] = [
+    "stage-formats-after-read-error",
+    "publish-ignores-dead-file-system",
+    "stage-trusts-failed-format",
+    "unpublish-waits-for-sync",
+    "stage-holds-all-volumes",
+];
+
 macro_rules! chapters {
     ($($chapter:ident)*) => {
         $(
@@ -79,8 +89,8 @@ macro_rules! chapters {
 
         #[test]
         fn every_sabotage_is_probed() {
-            let probed: BTreeSet<_> =
-                [$($chapter::PROBES),*].concat().into_iter().map(|(name, _)| name).collect();
+            let probed = [$($chapter::PROBES),*].concat().into_iter().map(|(name, _)| name);
+            let probed: BTreeSet<_> = probed.chain(OF_FAILING_DEVICES).collect();
             let all: BTreeSet<_> = Sabotage::ALL.iter().map(|sabotage| sabotage.name()).collect();
             assert_eq!(probed, all);
         }

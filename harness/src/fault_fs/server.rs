@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Mode, RenameFlags as Rename};
 
@@ -26,7 +26,7 @@ use super::inodes::Inodes;
 use super::rule::{Fate, Operation, RuleBook};
 use super::write_log::{LogWriter, Record};
 use attributes::{Wanted, WantedTime};
-use contents::{allocate, list};
+use contents::{allocate, list, seek};
 use gate::answer;
 
 /// Nothing is remembered by the kernel: every look reaches the rules.
@@ -393,6 +393,21 @@ impl Filesystem for Mirror {
             ),
             Err(error) => reply.error(Errno::from(error)),
         }
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // Without this a kernel takes every hole of a file for data, and a driver an empty image for a full one.
+        let Some(reply) = self.admit_inode(Operation::Look, inode, reply) else { return };
+        let found = self.handle(fh).and_then(|handle| seek(&handle.file, offset, whence));
+        answer(reply, found, |reply, found| reply.offset(found));
     }
 
     fn fallocate(

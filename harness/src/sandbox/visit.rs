@@ -82,6 +82,8 @@ fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
         match entry {
             Entry::Run { author: began, .. } => author = began,
             Entry::SharedRoot { path, .. } => shared = Some(path),
+            // One that has claimed another file system is there twice.
+            Entry::Sandbox { init, .. } if visits.iter().any(|visit| visit.init == init) => {}
             Entry::Sandbox { name, init, .. } if init.runs() => {
                 let root = shared.take().unwrap_or_else(|| Layout::standard().root().to_owned());
                 // What is played is there to be looked at from the beginning.

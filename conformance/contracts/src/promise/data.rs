@@ -24,4 +24,19 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of the calls of a file system; an application that cannot lock or execute does not run",
         &[],
     ),
+    must(
+        "DRV-163",
+        "a file system that has gone read-only is not published as one that can be written",
+        csi(
+            "NodePublishVolume, volume_capability",
+            "SP MUST ensure the CO can use the published volume as described",
+        ),
+        &["ydb-platform/nbs#2936", "longhorn/longhorn#8572"],
+    ),
+    advice(
+        "DRV-164",
+        "a call that failed because of a device succeeds when the device is well again",
+        "CSI has the caller repeat what failed, and says nothing of the reason; a volume that never recovers needs hands",
+        &["longhorn/longhorn#12006"],
+    ),
 ];

@@ -15,4 +15,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of them; a driver runs for months, and those that stay use up the node",
         &["ceph/ceph-csi#3559", "Dynatrace/dynatrace-operator#7070"],
     ),
+    advice(
+        "DRV-132",
+        "volumes that come and go together leave no memory, mount, device or file behind",
+        "CSI says nothing of them; a driver that grows is killed for its memory while pods start",
+        &["kubernetes-sigs/azuredisk-csi-driver#2416", "ceph/ceph-csi#3559"],
+    ),
 ];

@@ -107,7 +107,7 @@ impl Aftermath {
         let symbols = bed.journal.symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         if !stays {
-            bed.end(failed).await;
+            after.left_behind.extend(bed.end(failed).await);
             after.count_processes(before.census.as_ref()).await;
             after.findings.extend(judge::log_used_up(bed.finish_log().await));
             if let Err(error) = bed.clean_up().await {
@@ -162,7 +162,12 @@ impl Aftermath {
                 let is_a_nodes = |left: &Leftover| {
                     roots.iter().any(|root| is_the_nodes_own(left, root, bed.driver_name()))
                 };
-                let left = left.filter(|left| !is_a_nodes(left));
+                // One that fails on order is the driver's, and goes after it.
+                let is_of_state = |left: &Leftover| {
+                    let Leftover::Mount { mount, .. } = left else { return false };
+                    bed.state_can_fail() && mount.target == layout.driver_state()
+                };
+                let left = left.filter(|left| !is_a_nodes(left) && !is_of_state(left));
                 self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
             }
             (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),

@@ -62,6 +62,8 @@ impl Bed {
             unanswered: RefCell::default(),
             disks: Disks::default(),
             fuse: RefCell::default(),
+            failing_state: RefCell::default(),
+            ownership: sandbox.ownership(),
             machine: RefCell::default(),
             directory: orders.directory.clone(),
             seed: orders.seed,

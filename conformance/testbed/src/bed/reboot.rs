@@ -68,6 +68,11 @@ impl Bed {
         self.unmount_all()?;
         self.detach_loops()?;
         self.local_files.remove_new(&[]);
+        self.start_all().await
+    }
+
+    /// Starts a driver and a node of which both are dead.
+    pub(super) async fn start_all(&self) -> Result {
         self.start_driver_unannounced().await.map_err(|error| StepError::of_testbed(&error))?;
         self.expect_registration();
         self.node.restart().await.map_err(|error| StepError::ours(&error))?;

@@ -53,6 +53,7 @@ impl Bed {
         }
         self.gates.take().into_values().for_each(|gate| gate.open());
         self.disks_recover();
+        self.state_recovers();
         if self.driver_is_killed()
             && let Err(error) = self.start_driver().await
         {
@@ -216,8 +217,8 @@ impl Bed {
         devices
     }
 
-    /// Ends the node, then the driver.
-    pub async fn end(&self, failed: bool) {
+    /// Ends the node, then the driver. Says what of the driver's directory would not go.
+    pub async fn end(&self, failed: bool) -> Option<String> {
         // Nobody can be killed who waits for a file system that does not answer: that has to die first.
         if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
             drop(fuse.die());
@@ -227,7 +228,9 @@ impl Bed {
         if let Some(other) = self.other() {
             other.end(within).await;
         }
+        self.state_recovers();
         self.testbed.end(within).await;
+        self.end_failing_state()
     }
 
     /// Brings the parts of the driver's log together: how many bytes were printed and are not kept.

@@ -22,9 +22,9 @@ use nix::unistd::{Gid, Uid};
 use serde_json::{Value, json};
 
 use super::{Answer, Cx, Doing, Shared, Volume};
-use crate::bed::StepError;
 use crate::bed::node_calls::{Asked, DriverSize, NodeUse, in_time, mounts_at};
 use crate::bed::pattern;
+use crate::bed::{DriverLoad, StepError};
 use crate::failure::Result;
 
 pub use other_directory::OtherDirectory;
@@ -38,7 +38,7 @@ pub type Call = Pin<Box<dyn Future<Output = Result<Answer>>>>;
 
 /// A volume that a case stages and publishes itself. What it leaves is undone at its end.
 pub struct NodeCalls {
-    shared: Rc<Shared>,
+    pub(super) shared: Rc<Shared>,
     volume: String,
     directory: PathBuf,
     asked: RefCell<Asked>,
@@ -204,6 +204,13 @@ impl Cx {
     pub fn driver_files(&self) -> Result<usize> {
         let doing = self.shared.begin("cx.driver_files()", Location::caller());
         doing.done(self.shared.bed.driver_files())
+    }
+
+    /// What the driver and its node have by now.
+    #[track_caller]
+    pub fn driver_load(&self) -> Result<DriverLoad> {
+        let doing = self.shared.begin("cx.driver_load()", Location::caller());
+        doing.done(self.shared.bed.driver_load())
     }
 
     /// What ControllerPublishVolume is asked for a volume and the node.

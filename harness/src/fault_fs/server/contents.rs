@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use fuser::INodeNo;
-use rustix::fs::{FallocateFlags, Mode};
+use rustix::fs::{FallocateFlags, Mode, SeekFrom};
 
 use super::super::inodes::kind;
 use super::super::write_log::Record;
@@ -45,6 +45,17 @@ pub(super) fn allocate(file: &File, flags: FallocateFlags, offset: u64, length: 
         }
         done => Ok(done?),
     }
+}
+
+/// Where the next data or the next hole begins.
+pub(super) fn seek(file: &File, offset: i64, whence: i32) -> io::Result<i64> {
+    let from = u64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let from = match whence {
+        libc::SEEK_DATA => SeekFrom::Data(from),
+        libc::SEEK_HOLE => SeekFrom::Hole(from),
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    i64::try_from(rustix::fs::seek(file, from)?).map_err(io::Error::other)
 }
 
 pub(super) struct Listed {

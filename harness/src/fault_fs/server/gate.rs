@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use fuser::{
-    Errno, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite,
+    Errno, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyWrite,
 };
 
 use super::super::rule::{Call, Fate, Operation};
@@ -28,7 +28,17 @@ macro_rules! refuse {
     };
 }
 
-refuse!(ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite);
+refuse!(
+    ReplyAttr,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectory,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyLseek,
+    ReplyOpen,
+    ReplyWrite
+);
 
 /// Answers with a value, or with the error there was instead.
 pub(super) fn answer<R: Refuse, T>(reply: R, result: io::Result<T>, give: impl FnOnce(R, T)) {

@@ -1,0 +1,52 @@
+//! Many volumes at once, many times: what the driver and the node have is the same at the end as at the beginning.
+
+use crate::prelude::*;
+
+/// How many volumes there are at once.
+const VOLUMES: usize = 10;
+
+/// How often all of them come and go. The first times a driver makes what it has once.
+const CYCLES: usize = 20;
+const WARM_UP: usize = 4;
+
+/// So much memory may come and go with the runtime of the driver's language.
+const MEMORY: u64 = 32 << 20;
+
+/// Ten volumes that come and go together twenty times leave nothing: no descriptor, thread, process, memory, mount, loop
+/// device or file.
+///
+/// Kubernetes: a node plugin runs as long as the node, and serves all pods that come.
+#[case(needs = [Filesystem, Creates, Root, OwnProcess, TwoVolumes], judges = ["DRV-093", "DRV-131"])]
+async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
+    let mut volumes = Vec::new();
+    for number in 0..VOLUMES {
+        let volume = cx.volume(&format!("data-{number}")).create().await?;
+        volumes.push(cx.node_calls(&volume).await?);
+    }
+    type Make = fn(&NodeCalls) -> Call;
+    let calls: [Make; 4] = [
+        |node| Box::pin(node.stage()),
+        |node| Box::pin(node.publish("web")),
+        |node| Box::pin(node.unpublish("web")),
+        |node| Box::pin(node.unstage()),
+    ];
+    let mut before = cx.driver_load()?;
+    for cycle in 0..WARM_UP + CYCLES {
+        if cycle == WARM_UP {
+            before = cx.driver_load()?;
+        }
+        for call in calls {
+            for answer in cx.at_once(volumes.iter().map(call).collect()).await? {
+                answer.succeeds()?;
+            }
+        }
+    }
+    let after = cx.driver_load()?;
+    for (thing, before, after, allowed) in after.beside(&before, CYCLES as u64, MEMORY) {
+        let cause = format!(
+            "{VOLUMES} volumes that came and went {CYCLES} times left {thing}: {before} before, {after} after."
+        );
+        cx.keeps("DRV-132", "NodePublishVolume", after < before + allowed, &cause)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Deaths at a chosen edge of a life: after so many calls, answers, mounts and effects of it.
+
+use std::time::Duration;
+
+use contracts::event::{Event, TraceLine};
+
+use super::{Bed, Result, StepError};
+use crate::cx::Victim;
+
+/// How often is looked whether the node has come to rest before the edge.
+const GLANCE: Duration = Duration::from_millis(30);
+
+/// Longer than the first waits of a node whose call has failed. It passes at once.
+const BACK_OFF: Duration = Duration::from_secs(2);
+
+impl Bed {
+    /// How many edges there were since the journal had so many lines.
+    pub(crate) fn edges_since(&self, lines: usize) -> usize {
+        self.journal.since(lines).iter().filter(|line| is_edge(line)).count()
+    }
+
+    /// Waits until there were so many edges, or the node has nothing more to do.
+    pub(crate) async fn edge_is_reached(&self, lines: usize, edges: usize) {
+        while !self.journal.wait(GLANCE, |_| self.edges_since(lines) >= edges).await {
+            if self.node.wait_idle(Duration::ZERO).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Kills, and starts again at once what was killed.
+    pub(crate) async fn crash(&self, victim: Victim) -> Result {
+        match victim {
+            Victim::Node => {
+                self.node.kill().await;
+                self.node.restart().await.map_err(|error| StepError::ours(&error))?;
+            }
+            Victim::Driver => {
+                self.kill_driver().await;
+                self.start_driver().await.map_err(|error| StepError::of_testbed(&error))?;
+            }
+            Victim::Both => {
+                self.node.kill().await;
+                self.kill_driver().await;
+                self.start_all().await?;
+            }
+            Victim::Machine => self.reboot().await?,
+        }
+        // What failed meanwhile is tried again at once.
+        self.time_passes(BACK_OFF).await
+    }
+}
+
+fn is_edge(line: &TraceLine) -> bool {
+    matches!(
+        line.event,
+        Event::RpcStart(_) | Event::RpcEnd(_) | Event::MountAdd(_) | Event::MountDel(_) | Event::Effect(_)
+    )
+}

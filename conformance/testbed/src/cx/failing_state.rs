@@ -1,0 +1,142 @@
+//! Disks of the driver that fail: the images that it keeps in its own directory.
+
+use std::fs::File;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use harness::fault_fs::Rule;
+
+use super::{Answer, Call, Cx, NodeCalls, Shared};
+use crate::bed::node_calls::in_time;
+use crate::failure::Result;
+
+/// How often is looked whether a call hangs.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The driver's directory, from where images can fail.
+#[derive(Debug)]
+pub struct FailingState {
+    shared: Rc<Shared>,
+}
+
+/// The image of one volume.
+#[derive(Debug)]
+pub struct FailingImage {
+    shared: Rc<Shared>,
+    path: PathBuf,
+}
+
+impl Cx {
+    /// Puts the driver's directory on a file system that fails on order, and starts the driver anew. Before there is
+    /// any volume.
+    #[track_caller]
+    pub fn failing_state(&self) -> impl Future<Output = Result<FailingState>> {
+        let doing = self.shared.begin("cx.failing_state()", Location::caller());
+        async move {
+            doing.done(self.shared.bed.make_state_fail_on_order().await)?;
+            Ok(FailingState { shared: self.shared() })
+        }
+    }
+
+    /// Makes a call, and waits for the answer as long as one may take that nothing stands in the way of. None came when
+    /// this returns nothing, and that is found to break a promise.
+    #[track_caller]
+    pub fn answer_to(&self, call: Call) -> impl Future<Output = Result<Option<Answer>>> + use<> {
+        let answers = self.at_once(vec![call]);
+        async move { Ok(answers.await?.pop()) }
+    }
+}
+
+impl FailingState {
+    /// The image of the volume that was made or staged last; nothing where the driver keeps none in its directory.
+    #[track_caller]
+    pub fn new_image(&self) -> Result<Option<FailingImage>> {
+        let doing = self.shared.begin("state.new_image()", Location::caller());
+        let path = doing.done(self.shared.bed.new_image())?;
+        Ok(path.map(|path| FailingImage { shared: Rc::clone(&self.shared), path }))
+    }
+}
+
+impl FailingImage {
+    /// From now on this goes wrong with it.
+    #[track_caller]
+    pub fn fails(&self, rule: Rule) -> Result {
+        let doing = self.shared.begin(&format!("image.fails({rule:?})"), Location::caller());
+        doing.done(self.shared.bed.fail_state(rule.path(&self.path)))
+    }
+
+    /// It is well again.
+    #[track_caller]
+    pub fn recovers(&self) -> Result {
+        let doing = self.shared.begin("image.recovers()", Location::caller());
+        doing.done(self.shared.bed.mend_state())
+    }
+
+    /// Whether anything has gone wrong with it yet.
+    #[track_caller]
+    pub fn has_failed(&self) -> Result<bool> {
+        let doing = self.shared.begin("image.has_failed()", Location::caller());
+        Ok(doing.done(self.shared.bed.state_failures())? > 0)
+    }
+
+    /// Waits until something has gone wrong with it, or hangs; says whether that came in time.
+    #[track_caller]
+    pub fn is_met(&self, within: Duration) -> impl Future<Output = Result<bool>> {
+        let doing = self.shared.begin("image.is_met()", Location::caller());
+        async move {
+            let met = async {
+                while doing.done(self.shared.bed.state_failures())? == 0 {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(true)
+            };
+            tokio::time::timeout(within, met).await.unwrap_or(Ok(false))
+        }
+    }
+}
+
+impl NodeCalls {
+    /// Tries to write a file at a target, durably, and says whether the kernel let it.
+    pub fn can_write<'a>(
+        &'a self,
+        target: &str,
+        name: &'a str,
+    ) -> impl Future<Output = Result<bool>> + use<'a> {
+        let at = self.target(target);
+        async move {
+            match self.writes(&at, name).await {
+                Ok(()) => Ok(true),
+                Err(failure) if failure.is_of_the_world() => Ok(false),
+                Err(failure) => Err(failure),
+            }
+        }
+    }
+
+    /// Tries to make an empty file at a target, and its name durable, and says whether the kernel let it.
+    #[track_caller]
+    pub fn can_name(&self, target: &str, name: &str) -> impl Future<Output = Result<bool>> + use<> {
+        let doing = self.shared.begin(&format!("making {name}"), Location::caller());
+        let (at, name) = (self.target(target), name.to_owned());
+        async move {
+            let named = move || File::create(at.join(name)).and_then(|_| File::open(&at)?.sync_all()).is_ok();
+            doing.done(in_time("making a file", named).await)
+        }
+    }
+
+    /// Whether a file system at a target has stopped to take writes: the kernel says so among its options.
+    #[track_caller]
+    pub fn is_read_only(&self, target: &str) -> Result<bool> {
+        const STOPPED: [&str; 3] = ["ro", "emergency_ro", "shutdown"];
+        let mounts = self.mounts_at(&self.target(target))?;
+        Ok(mounts.iter().any(|options| options.split(',').any(|word| STOPPED.contains(&word))))
+    }
+}
+
+// A step that fails here fails because of the disk, which is what it is there for.
+impl crate::failure::Failure {
+    fn is_of_the_world(&self) -> bool {
+        matches!(&*self.what, crate::failure::What::Broken { .. })
+    }
+}
