@@ -283,7 +283,7 @@ fn a_driver_that_never_opens_its_socket() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: cannot use the driver: the machine was overloaded: for 0 s each processor was wanted by 5 tasks at once; run it again with fewer --jobs or when less else runs here
+                error: cannot use the driver: the machine was overloaded: for 0 s each processor was wanted by 4 tasks at once; run it again with fewer --jobs or when less else runs here
                   cannot use the driver: `/var/lib/volproof/drv/csi.sock` did not appear within 300ms
             "#]],
         );

@@ -11,6 +11,7 @@ use crate::tally::Tally;
 use repository::Repository;
 
 mod arrows;
+mod bugs;
 mod cases;
 mod circles;
 mod claims;
@@ -44,6 +45,7 @@ type Rule = fn(&Repository) -> Vec<Violation>;
 
 const RULES: &[Rule] = &[
     arrows::check,
+    bugs::check,
     cases::check,
     circles::check,
     claims::check,

@@ -60,6 +60,7 @@ use crate::message::Abilities;
 use containers::Started;
 use patience::Waited;
 
+pub use crash::Victim;
 pub use driver_holds::Held;
 pub use load::DriverLoad;
 

@@ -1,11 +1,36 @@
 //! Deaths at a chosen edge of a life: after so many calls, answers, mounts and effects of it.
 
+use std::fmt;
 use std::time::Duration;
 
 use contracts::event::{Event, TraceLine};
 
 use super::{Bed, Result, StepError};
-use crate::cx::Victim;
+use crate::need::Need;
+
+/// What dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    Driver,
+    Node,
+    /// The node and its driver, at once.
+    Both,
+    /// The machine, with both of them, its mounts and its loop devices.
+    Machine,
+}
+
+impl Victim {
+    /// What a case with this value needs beside its own needs.
+    pub const fn needs(self) -> &'static [Need] {
+        &[]
+    }
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
 
 /// How often is looked whether the node has come to rest before the edge.
 const GLANCE: Duration = Duration::from_millis(30);

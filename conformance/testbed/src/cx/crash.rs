@@ -1,38 +1,13 @@
 //! Crash points: every edge of a healthy life is a place to die at.
 
-use std::fmt;
 use std::panic::Location;
 
 use super::Cx;
+pub use crate::bed::Victim;
 use crate::failure::Result;
-use crate::need::Need;
 
 /// So many crash points are tried in a run of a case.
 const TRIED: usize = 5;
-
-/// What dies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Victim {
-    Driver,
-    Node,
-    /// The node and its driver, at once.
-    Both,
-    /// The machine, with both of them, its mounts and its loop devices.
-    Machine,
-}
-
-impl Victim {
-    /// What a case with this value needs beside its own needs.
-    pub const fn needs(self) -> &'static [Need] {
-        &[]
-    }
-}
-
-impl fmt::Display for Victim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// A moment from which edges are counted.
 #[derive(Debug, Clone, Copy)]
