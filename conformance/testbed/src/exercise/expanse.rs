@@ -127,7 +127,8 @@ impl Expanse {
         let sector = byte / SECTOR * SECTOR;
         let stamp = found.get(sector..sector + 8).and_then(|stamp| stamp.try_into().ok());
         let from = stamp.map_or(0, u64::from_le_bytes) ^ self.seed;
-        let is_stamp = from % SECTOR as u64 == 0 && from < self.shape.length && from != at + sector as u64;
+        let is_stamp =
+            from.is_multiple_of(SECTOR as u64) && from < self.shape.length && from != at + sector as u64;
         let moved = if is_stamp { format!("; this is what belongs at {from}") } else { String::new() };
         let differing =
             expected.chunks(SECTOR).zip(found.chunks(SECTOR)).filter(|(one, two)| one != two).count();
