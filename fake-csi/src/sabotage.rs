@@ -392,7 +392,7 @@ sabotages! {
         "NodeUnpublishVolume tries for ever to write to the volume before it unmounts it."
     StageHoldsAllVolumes "stage-holds-all-volumes" "DRV-093"
         "NodeStageVolume holds a lock until it has ended that it takes for each volume."
-    PublishLeaksMemory "publish-leaks-memory" "DRV-132"
+    PublishKeepsMemory "publish-keeps-memory" "DRV-132"
         "NodePublishVolume keeps 256 KiB of memory each time."
     UnstageForgetsFirst "unstage-forgets-first" "DRV-070"
         "NodeUnstageVolume forgets the volume, and unmounts it a moment later."

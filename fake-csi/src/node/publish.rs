@@ -100,11 +100,10 @@ impl NodeService {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
         if self.driver.breaks(Sabotage::PublishLeaksMemory) {
-<<<<<<< HEAD
             std::mem::forget(vec![1_u8; 4 << 20]);
-=======
+        }
+        if self.driver.breaks(Sabotage::PublishKeepsMemory) {
             std::mem::forget(vec![1_u8; 256 << 10]);
->>>>>>> 4f6366d (device, crashes, load: fail the driver's own disks, die at each edge, and load it)
         }
         self.make_target(volume, &staging, path, target)
     }

@@ -13,7 +13,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("unstage-needs-local-file", replaced_driver_unstages),
     probe!("forgets-on-reboot", reboot_keeps_the_volumes),
     probe!("unstage-forgets-first", unstage_cut_by_death_is_repeated),
-    probe!("publish-leaks-memory", memory_stays_as_it_is),
+    probe!("publish-keeps-memory", memory_stays_as_it_is),
 ];
 
 async fn lost_staging_is_not_published(world: World) -> bool {
