@@ -8,7 +8,8 @@ use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
 use harness::ledger::LedgerError;
@@ -24,6 +25,7 @@ mod explain;
 mod init;
 mod list;
 mod look;
+mod manual;
 mod play;
 mod report;
 mod run;
@@ -47,8 +49,13 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 all passed or were skipped, and at least one ran; 1 a case failed; 2 command line or manifest;
-3 nothing selected, or nothing could run; 4 the environment could not be prepared; 130 interrupted, and clean.";
+Exit codes:
+  0    all passed or were skipped, and at least one ran
+  1    a case failed
+  2    the command line or the manifest is wrong
+  3    nothing was selected, or nothing could run
+  4    the environment could not be prepared
+  130  interrupted, and clean";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Colour {
@@ -91,6 +98,13 @@ enum Command {
     Enter(enter::Flags),
     /// Write a commented driver.toml
     Init(init::Flags),
+    /// Print what a shell needs to complete the words of this program
+    Completions {
+        /// The shell that is to complete them, such as bash
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
     /// Fetch kernels for guests, try what this machine can run, or look around in one
     Vm(vm::Flags),
 }
@@ -210,7 +224,7 @@ pub(crate) struct Called {
 ///
 /// `called` is how the reader started this, where that is not what the arguments say.
 pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode {
-    let cli = Cli::parse_from(&arguments);
+    let cli = Cli::try_parse_from(&arguments).unwrap_or_else(|error| refuse(error));
     let words = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let colour = cli.color.wanted();
     let result = match cli.command {
@@ -228,6 +242,11 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Sweep(flags) => sweep::run(&flags),
         Command::Enter(flags) => enter::run(&flags),
         Command::Init(flags) => init::run(&flags),
+        Command::Completions { shell } => Ok(printed(|out| {
+            clap_complete::generate(shell, &mut Cli::command(), "volproof", out);
+            Ok(())
+        })),
+        Command::Man => Ok(printed(|out| manual::write(Cli::command(), out))),
         Command::Vm(flags) => vm::run(&flags),
     };
     match result {
@@ -241,6 +260,33 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
             ExitCode::from(exit.code)
         }
     }
+}
+
+/// Prints a text. A reader that closes the pipe early has seen enough.
+fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> u8 {
+    let mut text = Vec::new();
+    drop(write(&mut text).and_then(|()| std::io::stdout().write_all(&text)));
+    exit_code::OK
+}
+
+/// Ends as clap does for a wrong command line; a command with two letters in each other's place is named, too.
+fn refuse(mut error: clap::Error) -> ! {
+    let typed = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(typed)) => typed.clone(),
+        _ => error.exit(),
+    };
+    let sorted = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let command = Cli::command();
+    let named = command.get_subcommands().map(clap::Command::get_name);
+    let meant = named.filter(|name| sorted(name) == sorted(&typed)).map(str::to_owned).next();
+    if let (None, Some(meant)) = (error.get(ContextKind::SuggestedSubcommand), meant) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
+    }
+    error.exit()
 }
 
 impl Colour {

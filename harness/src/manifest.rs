@@ -7,6 +7,8 @@ mod error;
 mod nearest;
 mod preparation;
 mod quantity;
+#[cfg(test)]
+mod reference;
 mod secrets;
 mod testdriver;
 mod volume;

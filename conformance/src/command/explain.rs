@@ -1,5 +1,7 @@
 //! `volproof explain`: what a name in a report means.
 
+mod words;
+
 use std::io::Write;
 
 use clap::Args;
@@ -18,21 +20,24 @@ use testbed::need::{Need, Provider};
 /// Say what a case, a promise or a need is about.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// A case's id, a promise such as INV-013 or DRV-031, or a need such as Block; without it, their list
-    name: Option<String>,
+    /// Cases' ids, promises such as INV-013 or DRV-031, needs such as Block, capabilities of CSI, and words that
+    /// volproof prints; without any, their list
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// Explain every promise of a driver
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "names")]
     all: bool,
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let text = match &flags.name {
-        Some(name) => explain(name).ok_or_else(|| unknown(name))?,
-        None if flags.all => {
+    let explained = |name: &String| explain(name).ok_or_else(|| unknown(name));
+    let text = match flags.names.as_slice() {
+        [] if flags.all => {
             let promises: Vec<String> = registry::all().iter().map(explain_promise).collect();
             promises.join("\n\n")
         }
-        None => overview(),
+        [] => overview(),
+        names => names.iter().map(explained).collect::<Result<Vec<_>, Exit>>()?.join("\n\n"),
     };
     // A reader that closes the pipe early has seen enough.
     drop(writeln!(std::io::stdout(), "{}", text.trim_end()));
@@ -54,10 +59,15 @@ fn overview() -> String {
 }
 
 fn explain(name: &str) -> Option<String> {
-    let need =
-        Need::ALL.iter().find(|need| need.name().eq_ignore_ascii_case(name)).map(|need| explain_need(*need));
+    // The head of a report has the words of a name apart.
+    let plain = name.replace([' ', '-'], "");
+    let need = Need::ALL
+        .iter()
+        .find(|need| need.name().eq_ignore_ascii_case(&plain))
+        .map(|need| explain_need(*need));
     let case = || case::find(&CaseId::new(name)).map(explain_case);
-    need.or_else(case).or_else(|| explain_contract(name)).or_else(|| only_match(name))
+    let word = || words::explain(name);
+    need.or_else(case).or_else(|| explain_contract(name)).or_else(word).or_else(|| only_match(name))
 }
 
 /// A part of an id is enough where it means one case.
@@ -145,7 +155,7 @@ fn judged_by_rule(rule: &Rule) -> String {
     format!("\n  judged in every case that gives an occasion, by what these say: {says}\n")
 }
 
-fn explain_need(need: Need) -> String {
+pub(super) fn explain_need(need: Need) -> String {
     let who = match need.provider() {
         Provider::Driver => "asked of the driver",
         Provider::Host => "looked for on the machine",

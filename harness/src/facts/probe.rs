@@ -171,10 +171,15 @@ fn fuse() -> Answer {
     file_system("fuse")?;
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Ok(()),
-        Err(error) => absent(
-            format!("cannot open `/dev/fuse`: {error}"),
-            "modprobe fuse; in a container: `--device /dev/fuse`",
-        ),
+        Err(error) => {
+            let fix = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "run as root, or let your user open it: `chmod 666 /dev/fuse`"
+                }
+                _ => "modprobe fuse; in a container: `--device /dev/fuse`",
+            };
+            absent(format!("cannot open `/dev/fuse`: {error}"), fix)
+        }
     }
 }
 
@@ -270,10 +275,13 @@ fn kvm() -> Answer {
     let kvm = match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(kvm) => kvm,
         Err(error) => {
-            return absent(
-                format!("cannot open `/dev/kvm`: {error}"),
-                "virtual machines run without it, slower",
-            );
+            let fix = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "become a member of the group that `/dev/kvm` belongs to, often kvm"
+                }
+                _ => "virtual machines run without it, slower",
+            };
+            return absent(format!("cannot open `/dev/kvm`: {error}"), fix);
         }
     };
     const KVM_CREATE_VM: libc::Ioctl = 0xae01;
