@@ -196,6 +196,9 @@ impl Session<'_> {
             self.played.left.extend(left);
         }
         self.tell_news().await;
+        // Nothing more is waited for: what news leaves out while something is under way is told now.
+        let story = self.world.last_story();
+        story.lines().for_each(|line| self.tell(line.to_owned()));
         write(&orders.directory.join(TRACE), &self.world.finish().await)?;
         // Where pods do not go, all that they have stays, and is no more news; the sandbox's end takes it.
         if !self.driver_is_lost && self.played.left.is_empty() {

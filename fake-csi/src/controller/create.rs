@@ -213,7 +213,7 @@ impl Driver {
             zone: self.zone_for(books, request.accessibility_requirements.as_ref())?,
             created: false,
             ephemeral: false,
-            format: origin.and_then(|origin| origin.format),
+            format: origin.and_then(|origin| origin.format).filter(|_| !self.breaks(Sabotage::CloneIsEmpty)),
             attached: Default::default(),
             staged: Default::default(),
             targets: Default::default(),

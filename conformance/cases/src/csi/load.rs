@@ -16,7 +16,7 @@ const MEMORY: u64 = 32 << 20;
 /// device or file.
 ///
 /// Kubernetes: a node plugin runs as long as the node, and serves all pods that come.
-#[case(needs = [Filesystem, Creates, Root, OwnProcess, TwoVolumes], judges = ["DRV-093", "DRV-131"])]
+#[case(needs = [Filesystem, Creates, Root, OwnProcess, TwoVolumes], judges = ["DRV-093"])]
 async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
     let mut volumes = Vec::new();
     for number in 0..VOLUMES {
