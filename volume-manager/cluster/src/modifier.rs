@@ -33,6 +33,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const MODIFYING: &str = "ModifyingVolume";
 const ERROR: &str = "ModifyVolumeError";
 
+/// The conditions that no other controller writes.
+pub(crate) const OWN: [&str; 2] = [MODIFYING, ERROR];
+
 /// Which driver a modifier serves, and how.
 #[derive(Debug, Clone)]
 pub struct ModifierConfig {

@@ -24,7 +24,7 @@ use tonic::Code;
 use crate::found::find;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
-use crate::{ExpandService, Trouble, capability, secrets};
+use crate::{ExpandService, Trouble, capability, modifier, secrets};
 use decide::{Asked, Step};
 
 /// The longest pause before what failed is tried again.
@@ -153,7 +153,7 @@ impl Hands {
         let began = ClaimStatusPatch {
             allocated: Some(size),
             resize: Some(decide::IN_PROGRESS.to_owned()),
-            conditions: Some(vec![condition("Resizing", String::new())]),
+            conditions: Some(with(claim, vec![condition("Resizing", String::new())])),
             ..ClaimStatusPatch::default()
         };
         self.write(claim, began).await?;
@@ -201,7 +201,7 @@ impl Hands {
         );
         let status = ClaimStatusPatch {
             resize: Some(decide::NODE_PENDING.to_owned()),
-            conditions: Some(vec![waiting]),
+            conditions: Some(with(claim, vec![waiting])),
             ..ClaimStatusPatch::default()
         };
         self.write(claim, status).await?;
@@ -216,7 +216,7 @@ impl Hands {
         let status = ClaimStatusPatch {
             capacity: Some(size),
             resize: Some(String::new()),
-            conditions: Some(Vec::new()),
+            conditions: Some(with(claim, Vec::new())),
             ..ClaimStatusPatch::default()
         };
         self.write(claim, status).await?;
@@ -235,7 +235,7 @@ impl Hands {
             matches!(trouble.code(), Some(Code::InvalidArgument | Code::OutOfRange | Code::NotFound));
         let status = ClaimStatusPatch {
             resize: infeasible.then(|| decide::INFEASIBLE.to_owned()),
-            conditions: Some(vec![condition("ControllerResizeError", message.clone())]),
+            conditions: Some(with(claim, vec![condition("ControllerResizeError", message.clone())])),
             ..ClaimStatusPatch::default()
         };
         self.write(claim, status).await?;
@@ -264,6 +264,12 @@ impl Hands {
 
 fn key_of(claim: &Claim) -> Key {
     Key::namespaced(Kind::Claim, &claim.meta.namespace, &claim.meta.name)
+}
+
+/// The conditions of a claim that the modifier writes, with these in place of all others.
+fn with(claim: &Claim, conditions: Vec<Condition>) -> Vec<Condition> {
+    let others = claim.status.conditions.iter().filter(|other| modifier::OWN.contains(&other.kind.as_str()));
+    others.cloned().chain(conditions).collect()
 }
 
 fn condition(kind: &str, message: String) -> Condition {
