@@ -20,6 +20,7 @@ use api::{
 use async_trait::async_trait;
 
 use crate::events::Events;
+use crate::found::find;
 use crate::reconciler::{PAUSES, Reconciler, Running};
 use crate::{Trouble, annotations};
 use matching::Volumes;
@@ -114,14 +115,6 @@ impl Hands {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn find<R: Resource>(&self, namespace: &str, name: &str) -> Result<Option<Arc<R>>, Trouble> {
-        match api::get::<R>(&*self.api, namespace, name).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     async fn tell(
         &self,
         claim: &Claim,
@@ -133,7 +126,7 @@ impl Hands {
     }
 
     async fn claim(&self, key: &Key) -> Result<(), Trouble> {
-        let Some(claim) = self.find::<Claim>(&key.namespace, &key.name).await? else {
+        let Some(claim) = find::<Claim>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());
         };
@@ -147,7 +140,7 @@ impl Hands {
 
     /// A bound claim whose volume is gone, or is another's, is lost.
     async fn look_after_bound(&self, claim: &Claim) -> Result<(), Trouble> {
-        let volume = self.find::<Volume>("", &claim.spec.volume).await?;
+        let volume = find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &claim.spec.volume)).await?;
         let (reason, message) = match volume {
             None => {
                 let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
@@ -169,7 +162,11 @@ impl Hands {
 
     /// Binds a claim that asks for a volume by its name.
     async fn bind_as_asked(&self, claim: &Claim) -> Result<(), Trouble> {
-        let Some(volume) = self.find::<Volume>("", &claim.spec.volume).await? else { return Ok(()) };
+        let Some(volume) =
+            find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &claim.spec.volume)).await?
+        else {
+            return Ok(());
+        };
         match &volume.claim {
             Some(_) if names(&volume, claim) => self.bind(claim, &volume).await,
             Some(reference) if reference.uid.is_empty() && is_named(&reference.claim, claim) => {
@@ -192,7 +189,9 @@ impl Hands {
     /// Finds a volume for a claim that leaves the choice, or asks for one to be made.
     async fn choose(&self, claim: &Claim) -> Result<(), Trouble> {
         let class = match &claim.spec.class {
-            Some(name) if !name.is_empty() => self.find::<Class>("", name).await?,
+            Some(name) if !name.is_empty() => {
+                find::<Class>(&*self.api, &Key::cluster(Kind::Class, name)).await?
+            }
             Some(_) => None,
             None => match self.default_class().await? {
                 Some(class) => return self.set_class(claim, &class).await,
@@ -305,7 +304,7 @@ impl Hands {
 
     /// Gives a volume the phase that follows from its claim.
     async fn volume(&self, key: &Key) -> Result<(), Trouble> {
-        let Some(volume) = self.find::<Volume>("", &key.name).await? else {
+        let Some(volume) = find::<Volume>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());
         };
@@ -314,7 +313,7 @@ impl Hands {
             Some(reference) if reference.uid.is_empty() => "Available",
             Some(reference) => {
                 let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
-                match self.find::<Claim>(namespace, name).await? {
+                match find::<Claim>(&*self.api, &Key::namespaced(Kind::Claim, namespace, name)).await? {
                     Some(claim) if claim.meta.uid == reference.uid => return Ok(()),
                     _ => "Released",
                 }

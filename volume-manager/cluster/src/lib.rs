@@ -8,6 +8,7 @@ mod annotations;
 pub mod attacher;
 pub mod binder;
 mod capability;
+mod class_parameters;
 pub mod ephemeral;
 mod events;
 mod found;
@@ -20,7 +21,6 @@ pub mod resizer;
 mod secrets;
 pub mod service;
 pub mod snapshotter;
-mod template;
 mod trouble;
 
 pub use attacher::{Attacher, AttacherConfig};

@@ -23,6 +23,7 @@ use crate::events::Events;
 use crate::found::find;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
+use crate::trouble::is_unknown;
 use crate::{ModifyService, Trouble, secrets};
 use decide::{Asked, next};
 
@@ -181,7 +182,7 @@ impl Hands {
     /// Says that a volume was not modified. Returns the reason, for the next try.
     async fn failed(&self, claim: &Claim, target: String, status: Status) -> Result<Trouble, Trouble> {
         let infeasible = status.code() == Code::InvalidArgument;
-        let unknown = decide::is_unknown(status.code());
+        let unknown = is_unknown(status.code());
         if !unknown {
             self.refused().insert(claim.key());
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use api::clock::Clock;
 use api::timely::Timely;
-use api::{ApiSource, Claim, Key, Kind, Object, Reference, Severity};
+use api::{ApiSource, Claim, Key, Kind, Object, Reference, Resource, Severity};
 use async_trait::async_trait;
 
 use crate::events::Events;
@@ -119,7 +119,7 @@ impl Reconciler for Hands {
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
         match (before, after) {
-            (_, Some(Object::Claim(claim))) if self.is_asked(claim) => vec![key_of(claim)],
+            (_, Some(Object::Claim(claim))) if self.is_asked(claim) => vec![claim.key()],
             (_, Some(Object::Volume(volume))) if reclaim::is_due(volume, &self.config.driver) => {
                 vec![Key::cluster(Kind::Volume, &volume.meta.name)]
             }
@@ -155,8 +155,4 @@ impl Hands {
     ) -> Result<(), Trouble> {
         self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
-}
-
-fn key_of(claim: &Claim) -> Key {
-    Key::namespaced(Kind::Claim, &claim.meta.namespace, &claim.meta.name)
 }

@@ -15,7 +15,7 @@ use api::storage::{Condition, CsiSource};
 use api::timely::Timely;
 use api::{
     ApiSource, Bytes, Claim, Key, Kind, Notification, Object, Patch, PatchBody, PersistentSource, Reference,
-    Severity, Volume,
+    Resource, Severity, Volume,
 };
 use async_trait::async_trait;
 use csi_proto::v1;
@@ -212,7 +212,7 @@ impl Hands {
     async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), Trouble> {
         let labels = BTreeMap::new();
         let annotations = [(NODE_NOT_REQUIRED.to_owned(), Some("true".to_owned()))].into();
-        self.api.patch(Patch::of(key_of(claim), PatchBody::Metadata { labels, annotations })).await?;
+        self.api.patch(Patch::of(claim.key(), PatchBody::Metadata { labels, annotations })).await?;
         let status = ClaimStatusPatch {
             capacity: Some(size),
             resize: Some(String::new()),
@@ -244,7 +244,7 @@ impl Hands {
     }
 
     async fn write(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<(), Trouble> {
-        self.api.patch(Patch::of(key_of(claim), PatchBody::ClaimStatus(status))).await?;
+        self.api.patch(Patch::of(claim.key(), PatchBody::ClaimStatus(status))).await?;
         Ok(())
     }
 
@@ -260,10 +260,6 @@ impl Hands {
         self.api.create(Object::Notification(Arc::new(event))).await?;
         Ok(())
     }
-}
-
-fn key_of(claim: &Claim) -> Key {
-    Key::namespaced(Kind::Claim, &claim.meta.namespace, &claim.meta.name)
 }
 
 /// The conditions of a claim that the modifier writes, with these in place of all others.

@@ -63,6 +63,12 @@ impl Trouble {
     }
 }
 
+/// Whether a driver may do what it was asked for, or have done it, although its call failed.
+pub(crate) fn is_unknown(code: Code) -> bool {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
+    matches!(code, Aborted | Cancelled | DeadlineExceeded | Unavailable)
+}
+
 /// The name of a code as Kubernetes' events write it.
 fn code_name(code: Code) -> String {
     match code {

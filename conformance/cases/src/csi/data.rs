@@ -72,12 +72,7 @@ async fn files_stay_when_a_volume_grows(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
 async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    let (files, at) = (cx.files("data"), node.target("web"));
-    node.set_up("web").await?;
-    files.change(&at, STEPS).await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let (node, files) = changed_source(cx, &data).await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
     go_their_own_ways(cx, (&node, &files), &copy, "it was restored from a snapshot").await
@@ -89,14 +84,20 @@ async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
 #[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes])]
 async fn files_stay_in_a_clone(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    let (files, at) = (cx.files("data"), node.target("web"));
-    node.set_up("web").await?;
-    files.change(&at, STEPS).await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let (node, files) = changed_source(cx, &data).await?;
     let copy = cx.volume("copy").copy_of(&data).create().await?;
     go_their_own_ways(cx, (&node, &files), &copy, "it was cloned").await
+}
+
+/// A volume whose files were changed by a workload, and that is on no node any more.
+async fn changed_source(cx: &Cx, data: &Volume) -> Result<(NodeCalls, Files)> {
+    let node = cx.node_calls(data).await?;
+    let files = cx.files("data");
+    node.set_up("web").await?;
+    files.change(&node.target("web"), STEPS).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    Ok((node, files))
 }
 
 /// Both the copy and its source change, and each holds what was done to it alone.

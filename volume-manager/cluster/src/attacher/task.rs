@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::storage::CsiSource;
-use api::{
-    ApiError, ApiSource, Attachment, CsiNode, Key, Kind, Meta, Patch, PatchBody, PersistentSource, Volume,
-};
+use api::{ApiSource, Attachment, CsiNode, Key, Kind, Meta, Patch, PatchBody, PersistentSource, Volume};
 use csi_proto::v1;
 
 use super::AttacherConfig;
 use super::decide::{self, Step};
+use crate::found::find;
 use crate::{AttachService, Trouble, capability, secrets};
 
 /// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
@@ -37,7 +36,10 @@ impl Hands {
 
     /// Does the next step of an attachment.
     pub(super) async fn serve(&self, name: &str) -> Result<(), Trouble> {
-        let Some(attachment) = self.find::<Attachment>(name).await? else { return Ok(()) };
+        let Some(attachment) = find::<Attachment>(&*self.api, &Key::cluster(Kind::Attachment, name)).await?
+        else {
+            return Ok(());
+        };
         match decide::next(&attachment, &self.config.driver, &self.finalizer) {
             Step::Attach => self.attach(&attachment).await,
             Step::Detach => self.detach(&attachment).await,
@@ -47,7 +49,9 @@ impl Hands {
 
     /// Lets a volume go that is being deleted and has no attachment any more.
     pub(super) async fn release(&self, name: &str) -> Result<(), Trouble> {
-        let Some(volume) = self.find::<Volume>(name).await? else { return Ok(()) };
+        let Some(volume) = find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, name)).await? else {
+            return Ok(());
+        };
         let kept = volume.meta.finalizers.contains(&self.finalizer);
         if !kept || !volume.meta.is_deleting() {
             return Ok(());
@@ -145,14 +149,6 @@ impl Hands {
             node: attachment.node.clone(),
             driver: self.config.driver.clone(),
         })
-    }
-
-    async fn find<R: api::Resource>(&self, name: &str) -> Result<Option<Arc<R>>, Trouble> {
-        match api::get::<R>(&*self.api, "", name).await {
-            Ok(object) => Ok(Some(object)),
-            Err(ApiError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Adds the finalizer, where it is missing.

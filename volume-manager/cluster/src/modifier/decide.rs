@@ -2,7 +2,6 @@
 
 use api::storage::ModifyProgress;
 use api::{Claim, ClaimPhase};
-use tonic::Code;
 
 /// The class to change the claim's volume to, if it is to change. `certain` says that the last call is known to have
 /// changed nothing.
@@ -21,12 +20,6 @@ pub(super) fn next(claim: &Claim, certain: bool) -> Option<String> {
         Some(modifying) if !certain || wanted.is_empty() => Some(modifying.target.clone()),
         _ => Some(wanted.clone()).filter(|wanted| !wanted.is_empty()),
     }
-}
-
-/// Whether a volume may change, or have changed, although the call failed.
-pub(super) fn is_unknown(code: Code) -> bool {
-    use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
-    matches!(code, Aborted | Cancelled | DeadlineExceeded | Unavailable)
 }
 
 /// The fields of a claim that other writers set and that the next change depends on.

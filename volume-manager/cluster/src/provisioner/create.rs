@@ -14,17 +14,13 @@ use tonic::Code;
 
 use super::parameters::{self, SecretKind};
 use super::{FINALIZER, Hands, topology};
+use crate::class_parameters::of_driver;
 use crate::found::find;
+use crate::trouble::is_unknown;
 use crate::{Trouble, annotations, capability, secrets};
 
 /// Told by the driver's volumes who made them.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
-
-/// Whether the driver may make the volume, or have made it, although its call failed.
-fn is_unknown(code: Code) -> bool {
-    use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
-    matches!(code, Aborted | Cancelled | DeadlineExceeded | Unavailable)
-}
 
 impl Hands {
     /// Has the volume of a claim made.
@@ -113,7 +109,7 @@ impl Hands {
                 limit_bytes: 0,
             }),
             volume_capabilities: capability::each_of_claim(&volume, &source, self.config.fine_modes),
-            parameters: parameters::of_driver(class).into_iter().collect(),
+            parameters: of_driver(&class.parameters).into_iter().collect(),
             secrets: secrets::read(&*self.api, provisioner_secret.as_ref()).await?,
             volume_content_source: content.clone(),
             accessibility_requirements: self.requirement(claim).await?,
@@ -199,7 +195,7 @@ impl Hands {
         if !class.wait_for_consumer {
             return Ok(());
         }
-        let Some(claim) = find::<Claim>(&*self.api, &super::key_of(claim)).await? else { return Ok(()) };
+        let Some(claim) = find::<Claim>(&*self.api, &claim.key()).await? else { return Ok(()) };
         let mut claim = Claim::clone(&claim);
         if claim.meta.annotations.remove(annotations::SELECTED_NODE).is_some() {
             self.api.update(claim.into_object()).await?;

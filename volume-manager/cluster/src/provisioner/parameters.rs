@@ -1,15 +1,10 @@
 //! The parameters of a storage class. Those with the provisioner's prefix name secrets and the file system; the driver
 //! gets the others.
 
-use std::collections::BTreeMap;
-
 use api::names::Namespaced;
 use api::{Claim, Class};
 
-use crate::template::{BadTemplate, resolve};
-
-/// The prefix of the provisioner's own parameters, which no driver sees.
-const PREFIX: &str = "csi.storage.k8s.io/";
+use crate::class_parameters::{BadTemplate, PREFIX, resolve};
 
 /// The calls that a secret is for. Each kind has its own pair of parameters in a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +44,6 @@ pub(super) enum BadClass {
     Template(#[from] BadTemplate),
 }
 
-/// The parameters that the driver gets in CreateVolume.
-pub(super) fn of_driver(class: &Class) -> BTreeMap<String, String> {
-    let others = class.parameters.iter().filter(|(key, _)| !key.starts_with(PREFIX));
-    others.map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
 /// The file system that the class asks for; empty for the driver's choice.
 pub(super) fn fs_type(class: &Class) -> String {
     class.parameters.get(&format!("{PREFIX}fstype")).cloned().unwrap_or_default()
@@ -92,9 +81,12 @@ pub(super) fn secret(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use api::Meta;
 
     use super::*;
+    use crate::class_parameters::of_driver;
 
     fn class(parameters: &[(&str, &str)]) -> Class {
         let parameters = parameters.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -110,7 +102,7 @@ mod tests {
     #[test]
     fn driver_does_not_get_the_provisioners_parameters() {
         let class = class(&[("tier", "gold"), ("csi.storage.k8s.io/fstype", "xfs")]);
-        assert_eq!(of_driver(&class), BTreeMap::from([("tier".to_owned(), "gold".to_owned())]));
+        assert_eq!(of_driver(&class.parameters), BTreeMap::from([("tier".to_owned(), "gold".to_owned())]));
         assert_eq!(fs_type(&class), "xfs");
     }
 

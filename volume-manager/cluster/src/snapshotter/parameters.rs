@@ -1,20 +1,10 @@
 //! The parameters of a snapshot class. Those with the prefix of Kubernetes name the secret; the driver gets the others.
 
-use std::collections::BTreeMap;
-
 use api::names::Namespaced;
 use api::{Snapshot, SnapshotClass};
 
 use super::content_name;
-use crate::template::{BadTemplate, resolve};
-
-const PREFIX: &str = "csi.storage.k8s.io/";
-
-/// The parameters that the driver gets in CreateSnapshot.
-pub(super) fn of_driver(class: &SnapshotClass) -> BTreeMap<String, String> {
-    let others = class.parameters.iter().filter(|(key, _)| !key.starts_with(PREFIX));
-    others.map(|(key, value)| (key.clone(), value.clone())).collect()
-}
+use crate::class_parameters::{BadTemplate, PREFIX, resolve};
 
 /// The secret that a class names, with its templates resolved for a snapshot.
 pub(super) fn secret(class: &SnapshotClass, snapshot: &Snapshot) -> Result<Option<Namespaced>, BadTemplate> {
@@ -34,9 +24,12 @@ pub(super) fn secret(class: &SnapshotClass, snapshot: &Snapshot) -> Result<Optio
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use api::Meta;
 
     use super::*;
+    use crate::class_parameters::of_driver;
 
     fn class(name: &str, namespace: &str) -> SnapshotClass {
         let parameters = [
@@ -70,6 +63,9 @@ mod tests {
 
     #[test]
     fn driver_does_not_get_the_snapshotters_parameters() {
-        assert_eq!(of_driver(&class("a", "b")), BTreeMap::from([("tier".to_owned(), "gold".to_owned())]));
+        assert_eq!(
+            of_driver(&class("a", "b").parameters),
+            BTreeMap::from([("tier".to_owned(), "gold".to_owned())])
+        );
     }
 }

@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use csi_proto::v1;
 use tonic::Code;
 
-use super::{
-    BEING_CREATED, BEING_DELETED, CONTENT, SECRET_NAME, SECRET_NAMESPACE, SnapshotterConfig, parameters,
-};
+use super::{BEING_CREATED, BEING_DELETED, CONTENT, SECRET_NAME, SECRET_NAMESPACE, SnapshotterConfig};
+use crate::class_parameters::of_driver;
 use crate::events::Events;
 use crate::found::{find, hold, release};
 use crate::reconciler::Reconciler;
+use crate::trouble::is_unknown;
 use crate::{SnapshotService, Trouble, secrets};
 
 #[derive(Debug)]
@@ -129,10 +129,9 @@ fn next(content: &SnapshotContent) -> Step {
     }
 }
 
-/// Whether the driver may take the snapshot, or have taken it, although its call failed.
-fn is_unknown(code: Code) -> bool {
-    use Code::{Aborted, Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable};
-    matches!(code, Aborted | Cancelled | DeadlineExceeded | ResourceExhausted | Unavailable)
+/// Whether the driver may take the snapshot, or have taken it: it may also have run out of something in the middle.
+fn may_exist(code: Code) -> bool {
+    is_unknown(code) || code == Code::ResourceExhausted
 }
 
 impl Hands {
@@ -142,13 +141,13 @@ impl Hands {
             source_volume_id: volume.to_owned(),
             name: format!("snapshot-{}", content.snapshot_uid),
             secrets: secrets::read(&*self.api, secret(content).as_ref()).await?,
-            parameters: parameters::of_driver(&class).into_iter().collect(),
+            parameters: of_driver(&class.parameters).into_iter().collect(),
         };
         self.annotate(content, BEING_CREATED, Some("yes")).await?;
         let answer = match self.service.create(request, self.config.call_limit).await {
             Ok(answer) => answer,
             Err(status) => {
-                if !is_unknown(status.code()) {
+                if !may_exist(status.code()) {
                     self.annotate(content, BEING_CREATED, None).await?;
                 }
                 let trouble = Trouble::Driver(status);

@@ -1,4 +1,16 @@
-//! The templates in the parameters of classes: `${token}` stands for a value of the object that a class is used for.
+//! The parameters of classes. Those with the prefix of Kubernetes are for its controllers, and the driver gets the others.
+//! In those that name secrets `${token}` stands for a value of the object that a class is used for.
+
+use std::collections::BTreeMap;
+
+/// The prefix of the parameters that no driver sees.
+pub(crate) const PREFIX: &str = "csi.storage.k8s.io/";
+
+/// The parameters that the driver gets.
+pub(crate) fn of_driver(parameters: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let others = parameters.iter().filter(|(key, _)| !key.starts_with(PREFIX));
+    others.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
 
 /// A template has a token that means nothing where it stands.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
