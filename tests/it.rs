@@ -16,6 +16,7 @@ mod registry;
 mod rooted;
 mod sabotage;
 mod secrets;
+mod shared_driver;
 mod tutorial;
 mod userns;
 mod watch;

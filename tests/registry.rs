@@ -4,6 +4,7 @@
 //! Nothing is listed here but what is missing, and that may only become less.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use serial_test::file_serial;
@@ -73,6 +74,24 @@ fn honest_driver_keeps_each_promise_in_each_case_that_judges_it() {
         let is_open = UNJUDGED.contains(&promise);
         assert!(is_open || standing.as_deref() == Some("kept"), "{promise}: {standing:?}");
     }
+    let left = left_on_shared_drivers(&ended.directory.path().join("out/cases"));
+    assert!(left.is_empty(), "a case that shares a driver leaves what the next one would find: {left:?}");
+}
+
+/// What the workers of shared drivers say about it.
+fn left_on_shared_drivers(cases: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(cases).expect("it is there").flatten().map(|entry| entry.path());
+    let is_shared = |path: &PathBuf| path.to_string_lossy().contains("/shared-driver-");
+    let logs: Vec<String> = all
+        .filter(is_shared)
+        .map(|path| std::fs::read_to_string(path.join("worker.log")).expect("each worker has one"))
+        .collect();
+    assert!(!logs.is_empty(), "no driver was shared");
+    logs.iter()
+        .flat_map(|log| log.lines())
+        .filter(|line| line.contains("still there"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]

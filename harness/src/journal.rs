@@ -408,6 +408,12 @@ impl Journal {
         self.state().lines.clone()
     }
 
+    /// Drops everything that was recorded after so many lines, for another case on the same driver and node. What is
+    /// known of the kernel stays; so do the names, and the numbers of calls go on.
+    pub fn rewind(&self, lines: usize) {
+        self.change(|state| state.rewind(lines));
+    }
+
     /// How many lines there are, with those that were forgotten.
     pub fn length(&self) -> usize {
         self.state().length()

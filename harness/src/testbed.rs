@@ -21,7 +21,7 @@ mod other_node;
 mod surroundings;
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -108,6 +108,12 @@ impl Testbed {
         self.node.kill().await;
         // A driver that dies of old age must not look like one that crashed, so the node goes first.
         self.end_driver(within).await;
+    }
+}
+
+impl DerefMut for Testbed {
+    fn deref_mut(&mut self) -> &mut Surroundings {
+        &mut self.surroundings
     }
 }
 

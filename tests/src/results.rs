@@ -40,6 +40,10 @@ pub struct Case {
     pub findings: Vec<String>,
     /// The promises that it judges and had no occasion to.
     pub not_tried: Vec<String>,
+    /// The cases before it on the same driver, where it passes without them.
+    pub after: Vec<String>,
+    /// The command that runs it again.
+    pub again: String,
 }
 
 impl Results {
@@ -110,14 +114,15 @@ fn case(case: &Value) -> Case {
                 )
             })
             .collect(),
-        not_tried: case["not_tried"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
+        not_tried: texts(case, "not_tried"),
+        after: texts(case, "after"),
+        again: text(case, "again"),
     }
+}
+
+fn texts(value: &Value, field: &str) -> Vec<String> {
+    let listed = value[field].as_array().into_iter().flatten();
+    listed.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn text(value: &Value, field: &str) -> String {

@@ -19,7 +19,8 @@ use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitStr, Meta, ReturnType, Toke
 /// The doc comment is the sentence the case proves, and is demanded. The arguments, all optional:
 /// `needs = [Block, …]` (variants of `Need`), `each = [A, B]` (one case for each value, which is handed to
 /// the function as its second parameter), `judges = ["DRV-060", …]` (promises that rules or helpers judge in it, beside
-/// those whose ids stand in its body), `serial = "why no other case may run meanwhile"`,
+/// those whose ids stand in its body), `driver = Shared` (it only makes calls and takes back what they do, so that other
+/// cases may run before and after it on the same driver), `serial = "why no other case may run meanwhile"`,
 /// `xfail = "why it is known to fail"`.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -48,6 +49,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
     judges.extend(arguments.judges.iter().map(LitStr::value));
     let serial = optional(&arguments.serial);
     let xfail = optional(&arguments.xfail);
+    let shares_driver = arguments.shares_driver;
     // A span of the source itself, so that `line!` answers with the line of the name.
     let line = quote_spanned!(name.span()=> ::core::line!());
 
@@ -79,6 +81,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
                     needs: &[#(::testbed::need::Need::#needs),*],
                     variant_needs: #more,
                     judges: &[#(#judges),*],
+                    shares_driver: #shares_driver,
                     serial: #serial,
                     xfail: #xfail,
                     run,
@@ -118,6 +121,7 @@ struct Arguments {
     needs: Vec<Ident>,
     each: Vec<Ident>,
     judges: Vec<LitStr>,
+    shares_driver: bool,
     serial: Option<LitStr>,
     xfail: Option<LitStr>,
 }
@@ -129,7 +133,7 @@ impl Parse for Arguments {
             let pair = meta.require_name_value().map_err(|_| {
                 Error::new(
                     meta.span(),
-                    "expected `needs = […]`, `each = […]`, `judges = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+                    "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"` or `xfail = \"…\"`",
                 )
             })?;
             let name = pair.path.get_ident().map(Ident::to_string).unwrap_or_default();
@@ -137,11 +141,12 @@ impl Parse for Arguments {
                 "needs" => arguments.needs = idents(&pair.value)?,
                 "each" => arguments.each = idents(&pair.value)?,
                 "judges" => arguments.judges = promises(&pair.value)?,
+                "driver" => arguments.shares_driver = shared(&pair.value)?,
                 "serial" => arguments.serial = Some(reason(&pair.value)?),
                 "xfail" => arguments.xfail = Some(reason(&pair.value)?),
                 _ => {
                     let message = format!(
-                        "unknown argument `{name}`; there are `needs`, `each`, `judges`, `serial`, `xfail`"
+                        "unknown argument `{name}`; there are `needs`, `each`, `judges`, `driver`, `serial`, `xfail`"
                     );
                     return Err(Error::new(pair.path.span(), message));
                 }
@@ -177,6 +182,16 @@ fn promises(value: &Expr) -> syn::Result<Vec<LitStr>> {
         other => Err(refused(other.span())),
     };
     array.elems.iter().map(promise).collect()
+}
+
+/// There is one thing to say of the driver: that it may be shared.
+fn shared(value: &Expr) -> syn::Result<bool> {
+    match value {
+        Expr::Path(path) if path.path.is_ident("Shared") => Ok(true),
+        other => {
+            Err(Error::new(other.span(), "expected `Shared`: without it a case has a driver of its own"))
+        }
+    }
 }
 
 fn reason(value: &Expr) -> syn::Result<LitStr> {
@@ -284,14 +299,19 @@ mod tests {
         refused(
             quote!(need = [Root]),
             good.clone(),
-            "unknown argument `need`; there are `needs`, `each`, `judges`, `serial`, `xfail`",
+            "unknown argument `need`; there are `needs`, `each`, `judges`, `driver`, `serial`, `xfail`",
         );
         refused(quote!(needs = Root), good.clone(), "expected a list, such as `[Block, StageUnstage]`");
         refused(quote!(needs = ["Root"]), good.clone(), "expected a bare name, such as `Block`");
         refused(
             quote!(serial),
             good.clone(),
-            "expected `needs = […]`, `each = […]`, `judges = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+            "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"` or `xfail = \"…\"`",
+        );
+        refused(
+            quote!(driver = Own),
+            good.clone(),
+            "expected `Shared`: without it a case has a driver of its own",
         );
         refused(quote!(serial = ""), good.clone(), "expected the reason, as a string");
         refused(

@@ -20,6 +20,8 @@ pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
         Said::Progress(Progress::Expectation(_) | Progress::CutPower)
         | Said::Ready
         | Said::Exited(_)
+        | Said::Begun(_)
+        | Said::DriverEnded(None)
         | Said::Kept => {}
         Said::Abilities(abilities) => cleaner.abilities(abilities),
         Said::Refused(Refusal { chain, hint, log, driver_has_ended: _ }) => {
@@ -33,7 +35,7 @@ pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
             cleaner.texts(failures);
             cleaner.texts(left);
         }
-        Said::Outcome(outcome) => cleaner.outcome(outcome),
+        Said::Outcome(outcome) | Said::DriverEnded(Some(outcome)) => cleaner.outcome(outcome),
     }
 }
 

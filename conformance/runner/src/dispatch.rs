@@ -12,10 +12,11 @@ pub mod guest;
 mod kept;
 pub mod lane;
 mod ledger;
+mod shared;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
+use crate::difference;
 use crate::event::{CaseReport, Event, Header, RunRecord, Status};
 use crate::exit_code;
 use crate::first_questions;
@@ -44,6 +46,7 @@ use environment::Machine;
 pub use guest::Guests;
 use kept::Kept;
 pub use ledger::Ledger;
+use shared::{Company, Settled, Suspicions, Told, Work};
 use verdict::Verdict;
 
 /// Everything a run is to do, decided before anything is started.
@@ -75,6 +78,8 @@ pub struct Plan {
     pub update: bool,
     /// Whether the sandboxes of cases that do not pass stay until the reader lets go.
     pub keep: bool,
+    /// An earlier run with which this one is compared, and its name.
+    pub earlier: Option<(String, RunRecord)>,
     /// How the suite's own NFS server misbehaves.
     pub spoil: Option<Misbehaviour>,
     /// The cases that run in guests, if any do.
@@ -107,12 +112,33 @@ struct Job {
     repetition: u32,
 }
 
+impl Job {
+    fn key(self) -> (CaseId, u32) {
+        (self.case.id(), self.repetition)
+    }
+
+    fn is(self, other: Self) -> bool {
+        std::ptr::eq(self.case, other.case) && self.repetition == other.repetition
+    }
+}
+
 /// What lanes tell the dispatcher.
 enum Message {
     Step(CaseId, String),
     Expectation(Expectation),
     /// A case, how it went, and its sandbox if that stays.
     Ended(Job, Box<Verdict>, Option<Kept>),
+    /// The next of the cases that share a driver begins; the lane is known by the first of them.
+    Begun(Job, Job),
+    /// How those cases went.
+    Settled(Job, Box<Settled>),
+}
+
+/// A lane that works.
+struct Running {
+    case: CaseId,
+    /// Dropping it ends the worker.
+    cancel: oneshot::Sender<()>,
 }
 
 struct Dispatcher {
@@ -120,9 +146,15 @@ struct Dispatcher {
     /// Until the end, when its janitor is waited for.
     ledger: Option<Ledger>,
     reporters: Vec<Box<dyn Reporter>>,
-    queue: VecDeque<Job>,
-    /// What runs, by id and repetition, with the handle that ends it.
-    running: BTreeMap<(CaseId, u32), oneshot::Sender<()>>,
+    queue: VecDeque<Work>,
+    /// What runs, by the id and the repetition of the first case that a lane was given.
+    running: BTreeMap<(CaseId, u32), Running>,
+    /// The cases of which the reporters know that they have begun.
+    begun: BTreeSet<(CaseId, u32)>,
+    suspicions: Suspicions,
+    /// How many drivers were shared, and with how many of them that came to nothing.
+    shared_drivers: usize,
+    setbacks: usize,
     /// The running case that wants to be alone.
     alone: bool,
     done: Vec<CaseReport>,
@@ -142,11 +174,7 @@ struct Dispatcher {
 impl Dispatcher {
     fn new(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> Self {
         let (messages, inbox) = mpsc::unbounded_channel();
-        // Cases that want to be alone come last, so that they keep nobody waiting in between.
-        let mut order = plan.cases.clone();
-        order.sort_by_key(|case| case.serial.is_some());
-        let once = |repetition| order.iter().map(move |case| Job { case, repetition });
-        let queue = (1..=plan.repeat.max(1)).flat_map(once).collect();
+        let queue = shared::queue(&plan);
         let machine = Machine::look(&plan.directory, ledger.path().parent().unwrap_or(&plan.directory));
         Self {
             machine,
@@ -155,6 +183,10 @@ impl Dispatcher {
             reporters,
             queue,
             running: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            suspicions: Suspicions::default(),
+            shared_drivers: 0,
+            setbacks: 0,
             alone: false,
             done: Vec::new(),
             kept: Vec::new(),
@@ -192,26 +224,74 @@ impl Dispatcher {
 
     /// Starts as many cases as there is room for.
     fn fill_lanes(&mut self) -> anyhow::Result<()> {
-        while let Some(job) = self.queue.front().copied() {
-            let alone = job.case.serial.is_some();
+        while let Some(work) = self.queue.front() {
+            let alone = work.first().case.serial.is_some();
             let room =
                 if alone { self.running.is_empty() } else { self.running.len() < self.plan.header.lanes };
             if !room || self.alone {
                 break;
             }
-            self.queue.pop_front();
             self.alone = alone;
-            self.start(job)?;
+            match self.queue.pop_front().expect("it was looked at above") {
+                Work::Alone(job) => self.start(job)?,
+                Work::Together(jobs) => self.start_together(jobs)?,
+            }
         }
+        Ok(())
+    }
+
+    /// Takes a lane for a case.
+    fn occupy(&mut self, job: Job) -> oneshot::Receiver<()> {
+        let (cancel, cancelled) = oneshot::channel();
+        self.running.insert(job.key(), Running { case: job.case.id(), cancel });
+        cancelled
+    }
+
+    /// Tells the reporters that a case has begun; one that runs again was told before.
+    fn tell_begun(&mut self, job: Job) -> anyhow::Result<()> {
+        if self.begun.insert(job.key()) {
+            self.emit(&Event::CaseStarted { id: job.case.id() })?;
+        }
+        Ok(())
+    }
+
+    fn start_together(&mut self, jobs: Vec<Job>) -> anyhow::Result<()> {
+        self.shared_drivers += 1;
+        let directory = shared::directory(&self.plan.directory, self.shared_drivers);
+        make_directory(&directory)?;
+        let first = jobs[0];
+        let orders = jobs.iter().map(|job| self.orders(*job)).collect::<anyhow::Result<Vec<Orders>>>()?;
+        let orders_of_driver = Orders { directory: directory.clone(), ..orders[0].clone() };
+        let mut company = Company::new(directory, jobs, orders);
+        let task = Task::Cases(company.cases(), Box::new(self.plan.abilities.clone()));
+        let assignment = Assignment { task, orders: orders_of_driver };
+        let cancelled = self.occupy(first);
+        let messages = self.messages.clone();
+        tokio::task::spawn_local(async move {
+            let hear = |said| {
+                let step = match &said {
+                    Said::Progress(Progress::Step(step)) => Some(step.clone()),
+                    _ => None,
+                };
+                let begins = matches!(said, Said::Begun(_));
+                company.hear(said);
+                let Some(job) = company.current() else { return };
+                if begins {
+                    drop(messages.send(Message::Begun(first, job)));
+                }
+                step.into_iter().for_each(|step| drop(messages.send(Message::Step(job.case.id(), step))));
+            };
+            let ended = lane::run(&assignment, hear, cancelled).await;
+            drop(messages.send(Message::Settled(first, Box::new(company.ended(ended)))));
+        });
         Ok(())
     }
 
     fn start(&mut self, job: Job) -> anyhow::Result<()> {
         let id = job.case.id();
         let assignment = self.assignment(job)?;
-        let (cancel, cancelled) = oneshot::channel();
-        self.running.insert((id.clone(), job.repetition), cancel);
-        self.emit(&Event::CaseStarted { id: id.clone() })?;
+        let cancelled = self.occupy(job);
+        self.tell_begun(job)?;
         let messages = self.messages.clone();
         let guests = self.away(&id).map(|away| Rc::clone(&away.guests));
         tokio::task::spawn_local(async move {
@@ -242,31 +322,33 @@ impl Dispatcher {
     }
 
     fn assignment(&self, job: Job) -> anyhow::Result<Assignment> {
+        let id = job.case.id();
+        let orders = self.orders(job)?;
+        let abilities = self.away(&id).map_or(&self.plan.abilities, |away| &away.abilities);
+        Ok(Assignment { task: Task::Case(id, Box::new(abilities.clone())), orders })
+    }
+
+    fn orders(&self, job: Job) -> anyhow::Result<Orders> {
         let plan = &self.plan;
         let id = job.case.id();
         let name = if plan.repeat > 1 { format!("{id}@{}", job.repetition) } else { id.to_string() };
         let directory = plan.directory.join("cases").join(name);
-        private::directory(&directory).with_context(|| format!("cannot create `{}`", directory.display()))?;
-        let is_away = self.away(&id).is_some();
-        let (manifest, abilities) = match self.away(&id) {
-            Some(away) => (&away.manifest, &away.abilities),
-            None => (&plan.manifest, &plan.abilities),
-        };
-        let orders = Orders {
-            manifest: manifest.clone(),
+        make_directory(&directory)?;
+        let away = self.away(&id);
+        Ok(Orders {
+            manifest: away.map_or(&plan.manifest, |away| &away.manifest).clone(),
             directory,
             ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
             rootless: plan.rootless,
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,
-            keep: plan.keep && !is_away,
+            keep: plan.keep && away.is_none(),
             disk: None,
             cuts: 0,
             spoil: plan.spoil,
             dead_ends: self.dead_ends.shown(),
-        };
-        Ok(Assignment { task: Task::Case(id, Box::new(abilities.clone())), orders })
+        })
     }
 
     fn take(&mut self, message: Message) -> anyhow::Result<()> {
@@ -281,7 +363,7 @@ impl Dispatcher {
                 Ok(())
             }
             Message::Ended(job, verdict, kept) => {
-                self.running.remove(&(job.case.id(), job.repetition));
+                self.running.remove(&job.key());
                 self.alone = false;
                 // A case that was cut short by the user says nothing about anybody.
                 if verdict.was_cancelled() {
@@ -298,9 +380,54 @@ impl Dispatcher {
                     Some(kept) => drop(tokio::task::spawn_local(kept.let_go())),
                     None => {}
                 }
-                self.file(report)
+                for told in self.suspicions.weigh(job, report) {
+                    self.tell(told)?;
+                }
+                Ok(())
+            }
+            Message::Begun(first, job) => {
+                if let Some(running) = self.running.get_mut(&first.key()) {
+                    running.case = job.case.id();
+                }
+                self.tell_begun(job)
+            }
+            Message::Settled(first, settled) => {
+                self.running.remove(&first.key());
+                self.settle(*settled)
             }
         }
+    }
+
+    /// Files the cases that passed on a shared driver, and has the others run.
+    fn settle(&mut self, settled: Settled) -> anyhow::Result<()> {
+        let Settled { passed, again, rest, suspicion, is_cancelled } = settled;
+        if is_cancelled || self.interrupted {
+            return Ok(());
+        }
+        self.setbacks += usize::from(!again.is_empty());
+        for (job, verdict) in passed {
+            self.dead_ends.note(verdict.dead_ends());
+            let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
+            self.file(report)?;
+        }
+        let soon = again.into_iter().map(Work::Alone).chain(shared::resumed(rest, self.setbacks));
+        soon.rev().for_each(|work| self.queue.push_front(work));
+        suspicion.into_iter().for_each(|suspicion| self.suspicions.add(suspicion));
+        Ok(())
+    }
+
+    fn tell(&mut self, told: Told) -> anyhow::Result<()> {
+        let report = match told {
+            Told::Alone(report) => CaseReport { number: self.done.len() + 1, ..*report },
+            Told::Company(verdict, job, after) => {
+                let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
+                // In one lane they share a driver again, in the same order.
+                let ids = after.iter().map(|id| format!("{id} ")).collect::<String>();
+                let again = format!("{} --jobs 1 {ids}{}", self.plan.again, report.id);
+                CaseReport { after, again, ..report }
+            }
+        };
+        self.file(report)
     }
 
     fn report_first_questions(&mut self) -> anyhow::Result<()> {
@@ -352,6 +479,7 @@ impl Dispatcher {
             unchecked: vec![],
             logs: None,
             log_files: vec![],
+            after: vec![],
             again: format!("{} {}", self.plan.again, case.id()),
             look: None,
         }
@@ -359,7 +487,7 @@ impl Dispatcher {
 
     /// Once: no more cases, and the running ones are ended. Twice: out, saying what is left.
     fn interrupt(&mut self) -> anyhow::Result<()> {
-        let running: Vec<CaseId> = self.running.keys().map(|(id, _)| id.clone()).collect();
+        let running: Vec<CaseId> = self.running.values().map(|running| running.case.clone()).collect();
         if self.interrupted {
             let sweep = self.ledger.as_ref().map(Ledger::would_undo).unwrap_or_default();
             self.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;
@@ -370,9 +498,9 @@ impl Dispatcher {
         self.queue.clear();
         self.emit(&Event::Interrupted { running, sweep: None })?;
         // Dropping the handle cancels.
-        for cancel in self.running.values_mut() {
+        for running in self.running.values_mut() {
             let (gone, _) = oneshot::channel();
-            drop(std::mem::replace(cancel, gone));
+            drop(std::mem::replace(&mut running.cancel, gone));
         }
         Ok(())
     }
@@ -426,6 +554,7 @@ impl Dispatcher {
             interrupted: self.interrupted,
             exit_code: exit_code::OK,
             hints: vec![],
+            since: None,
         };
         if let Err(error) = left {
             record
@@ -440,6 +569,8 @@ impl Dispatcher {
                 .hints
                 .push(format!("the logs stay in {directory} until `volproof sweep --reports` removes them"));
         }
+        record.since =
+            self.plan.earlier.take().map(|(run, earlier)| difference::between(run, &earlier, &record));
         let event = Event::RunFinished(Box::new(record));
         self.emit(&event)?;
         let Event::RunFinished(record) = event else { unreachable!("it was made three lines above") };
@@ -459,6 +590,10 @@ impl Dispatcher {
         });
         failed.map_or(Ok(()), Err)
     }
+}
+
+fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    private::directory(directory).with_context(|| format!("cannot create `{}`", directory.display()))
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

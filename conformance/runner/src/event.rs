@@ -13,6 +13,7 @@ use testbed::failure::{Breakage, Place};
 
 use crate::finding::{Finding, RunFinding};
 use crate::promises::{Judged, PromiseRecord};
+use crate::since::Since;
 
 /// Something a reporter may want to show.
 #[derive(Debug, Clone, Serialize)]
@@ -204,7 +205,10 @@ pub struct CaseReport {
     /// The files in there that hold something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log_files: Vec<String>,
-    /// The command that runs this case again.
+    /// The cases before it on the same driver, where it passes without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<CaseId>,
+    /// The command that runs this case again, with those before it if it needs them.
     pub again: String,
     /// How to look around in its sandbox, where one can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -238,6 +242,9 @@ pub struct RunRecord {
     /// What a reader may do next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+    /// What has changed since an earlier run, if the user named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Since>,
 }
 
 impl RunRecord {
@@ -272,6 +279,7 @@ impl CaseReport {
             unchecked: vec![],
             logs: None,
             log_files: vec![],
+            after: vec![],
             again: format!("volproof run {id}"),
             look: None,
         }

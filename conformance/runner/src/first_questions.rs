@@ -47,6 +47,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
         unchecked: vec![],
         logs: None,
         log_files: vec![],
+        after: vec![],
         again: again.to_owned(),
         look: None,
     })

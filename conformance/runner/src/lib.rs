@@ -7,6 +7,7 @@
 //! JUnit, HTML, annotations. [Exit codes](exit_code) are an interface.
 
 mod clean;
+pub mod difference;
 pub mod dispatch;
 pub mod event;
 pub mod exit_code;
@@ -22,4 +23,5 @@ pub mod promises;
 pub mod registry;
 pub mod report;
 pub mod select;
+pub mod since;
 pub mod worker;

@@ -1,6 +1,8 @@
 //! What the run and a worker say to each other: one JSON document in, JSON lines out.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use testbed::case::CaseId;
@@ -23,6 +25,16 @@ pub struct Assignment {
     pub orders: Orders,
 }
 
+impl Assignment {
+    /// How long it may take by its own reckoning.
+    pub fn limit(&self) -> Duration {
+        match self.task {
+            Task::Cases(..) => SHIFT + self.orders.timeout,
+            Task::Ask | Task::Case(..) | Task::Play(_) => self.orders.timeout,
+        }
+    }
+}
+
 /// What a worker is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,6 +43,8 @@ pub enum Task {
     Ask,
     /// Carry out a case with a driver that was asked.
     Case(CaseId, Box<Abilities>),
+    /// Carry out cases one after the other on one driver, until one does not pass or [`SHIFT`] is over.
+    Cases(Vec<SharedCase>, Box<Abilities>),
     /// Play what no case says.
     Play(Script),
 }
@@ -40,6 +54,18 @@ impl Task {
     pub fn needs_terminal(&self) -> bool {
         matches!(self, Self::Play(Script::Manifests(Manifests { inside: Some(_), .. })))
     }
+}
+
+/// So long cases are begun on one driver: what is found at its end is told only then, and nobody likes to wait for it.
+pub const SHIFT: Duration = Duration::from_secs(3);
+
+/// A case on a driver that other cases have as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedCase {
+    pub id: CaseId,
+    /// Where its own logs go. Exists; the driver's are in the directory of the orders.
+    pub directory: PathBuf,
+    pub seed: u64,
 }
 
 /// What is played instead of a case.
@@ -104,8 +130,12 @@ pub enum Said {
     Exited(u8),
     /// The end of a scenario. The last line.
     Played(Played),
-    /// The end of a case. The last line, unless the sandbox is kept.
+    /// The end of a case. The last line, unless the sandbox is kept or other cases follow.
     Outcome(Box<Outcome>),
+    /// The next of several cases begins. Its steps and its outcome follow.
+    Begun(CaseId),
+    /// The driver that several cases had has ended, and what that showed, if anything. The last line.
+    DriverEnded(Option<Box<Outcome>>),
     /// The sandbox stays as it is until the run lets go. The last line.
     Kept,
 }

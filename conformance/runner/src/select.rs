@@ -207,6 +207,7 @@ mod tests {
             needs: &[],
             variant_needs: &[],
             judges: &[],
+            shares_driver: false,
             serial: None,
             xfail: None,
             run: |_| unreachable!("a sample is selected and never run"),

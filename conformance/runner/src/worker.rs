@@ -6,6 +6,7 @@
 mod aftermath;
 mod disk;
 mod first_event;
+mod shared;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -67,6 +68,11 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     voice.hide(Masks::of(&assignment.orders.manifest));
     let directory = held(&assignment.orders.directory);
     assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
+    if let Task::Cases(cases, _) = &mut assignment.task {
+        for case in cases {
+            case.directory = held(&case.directory).map_err(|error| Refusal::ours(error.as_ref()))?;
+        }
+    }
     let Assignment { task, orders } = &assignment;
     if task.needs_terminal() {
         TERMINAL
@@ -77,6 +83,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let name = match task {
         Task::Ask => "asking the driver".to_owned(),
         Task::Case(id, _) => id.to_string(),
+        Task::Cases(cases, _) => format!("{} cases on one driver", cases.len()),
         Task::Play(Script::Scenario(_)) => "playing a scenario".to_owned(),
         Task::Play(Script::Manifests(_)) => "playing manifests".to_owned(),
     };
@@ -145,6 +152,9 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
                 played.map_or_else(Said::Refused, Said::Played)
             }
             Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
+            Task::Cases(cases, abilities) => {
+                shared::run_cases(&orders, &sandbox, &cases, &abilities, voice).await
+            }
         }
     });
     voice.say(&said);
@@ -170,9 +180,9 @@ async fn run_case(
     abilities: &Abilities,
     voice: &Voice,
 ) -> Said {
-    let Some(case) = case::find(id) else {
-        let chain = vec![format!("there is no case `{id}` in this binary")];
-        return Said::Refused(Refusal { chain, hint: None, log: vec![], driver_has_ended: false });
+    let case = match find(id) {
+        Ok(case) => case,
+        Err(refusal) => return Said::Refused(refusal),
     };
     let bed = match Bed::put_up(orders, sandbox, abilities).await {
         Ok(bed) => bed,
@@ -181,19 +191,11 @@ async fn run_case(
     voice.hide(bed.journal.masks().clone());
     let begin = Instant::now();
     let before = aftermath::Before::take(sandbox);
-    let speak = voice.clone();
-    let mut cx = Cx::new(bed, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))));
+    let mut cx = voice.context(bed, case, orders);
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
-    let claims = cx.shared().claimed();
-    let journal = &cx.shared().bed.journal;
-    let mut outcome = outcome(case, failure, after, claims, journal.symbols(), seconds);
-    if let Some(breakage) = &mut outcome.breakage {
-        breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
-        breakage.cause.extend(journal.in_the_way().iter().map(|line| journal.symbols().text(line)));
-    }
-    outcome.dead_ends = cx.shared().bed.dead_ends();
+    let outcome = outcome(case, failure, after, &cx, seconds);
     let stays = orders.keep && outcome.status.is_bad();
     let said = Said::Outcome(Box::new(outcome));
     if stays {
@@ -205,6 +207,26 @@ async fn run_case(
         return std::future::pending().await;
     }
     said
+}
+
+fn find(id: &CaseId) -> Result<&'static Case, Refusal> {
+    case::find(id).ok_or_else(|| {
+        let chain = vec![format!("there is no case `{id}` in this binary")];
+        Refusal { chain, hint: None, log: vec![], driver_has_ended: false }
+    })
+}
+
+/// The outcome of a case, with what its testbed has to add.
+fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, seconds: f64) -> Outcome {
+    let shared = cx.shared();
+    let journal = &shared.bed.journal;
+    let mut outcome = status_and_findings(case, failure, after, shared.claimed(), journal.symbols(), seconds);
+    if let Some(breakage) = &mut outcome.breakage {
+        breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
+        breakage.cause.extend(journal.in_the_way().iter().map(|line| journal.symbols().text(line)));
+    }
+    outcome.dead_ends = shared.bed.dead_ends();
+    outcome
 }
 
 /// Runs the body to its end, its panic or its deadline.
@@ -262,7 +284,7 @@ fn catch_panics() -> Rc<RefCell<Option<String>>> {
 }
 
 /// One status for the body's end and everything that was seen after it.
-fn outcome(
+fn status_and_findings(
     case: &Case,
     failure: Option<Failure>,
     after: Aftermath,
@@ -376,6 +398,12 @@ pub struct Voice {
 }
 
 impl Voice {
+    /// A case on its testbed, whose steps this voice says.
+    fn context(&self, bed: Bed, case: &Case, orders: &Orders) -> Cx {
+        let speak = self.clone();
+        Cx::new(bed, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))))
+    }
+
     /// From now on says none of these secrets, nor any that is added to them.
     pub fn hide(&self, masks: Masks) {
         self.masks.borrow_mut().push(masks);

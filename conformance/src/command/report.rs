@@ -1,15 +1,16 @@
 //! `volproof report`: one report of one or several finished runs.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::Exit;
 use harness::private;
+use runner::difference;
 use runner::event::RunRecord;
 use runner::exit_code;
 use runner::merge::merge;
+use runner::report::line::{Palette, SinceLines};
 use runner::report::{html, json, junit};
 
 /// Write the reports of finished runs again, as those of one run.
@@ -22,6 +23,9 @@ pub(super) struct Flags {
     /// Where to write results.json, junit.xml and report.html; needed for more than one DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Tell what has changed since this run: its directory, or its results.json
+    #[arg(long, value_name = "PATH")]
+    since: Option<PathBuf>,
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
@@ -34,34 +38,27 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         }
     };
     let records = flags.directories.iter().map(|directory| read(directory)).collect::<Result<Vec<_>, _>>()?;
-    let whole = merge(records).expect("clap asks for at least one directory");
+    let mut whole = merge(records).expect("clap asks for at least one directory");
+    whole.since = match &flags.since {
+        Some(path) => Some(difference::between(path.display().to_string(), &earlier(path)?, &whole)),
+        None => None,
+    };
     private::directory(out).map_err(|error| {
         Exit::environment(format!("cannot write reports to `{}`", out.display())).details([error.to_string()])
     })?;
     json::write_results(&whole, out)?;
     junit::write(&whole, out)?;
     html::write(&whole, out)?;
+    if let Some(since) = &whole.since {
+        print!("{}", SinceLines(Palette::plain(), since));
+    }
     println!("{}", out.join("report.html").display());
     Ok(if whole.interrupted { exit_code::INTERRUPTED } else { whole.exit_code })
 }
 
 /// The results in a directory. The logs of its cases lie beside them, wherever the directory was taken.
 fn read(directory: &Path) -> Result<RunRecord, Exit> {
-    let path = directory.join("results.json");
-    let refused = |why: String| {
-        Exit::usage(format!("cannot read `{}`", path.display()))
-            .details([why])
-            .hint("name a directory that `volproof run --report DIR` wrote")
-    };
-    let text = fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
-    let mut record: RunRecord = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
-    if record.version != RunRecord::VERSION {
-        return Err(refused(format!(
-            "its version is {}, and this volproof reads version {}",
-            record.version,
-            RunRecord::VERSION
-        )));
-    }
+    let mut record = results(&directory.join("results.json"))?;
     for case in &mut record.cases {
         let beside = directory.join("cases").join(case.id.as_str());
         if beside.is_dir() {
@@ -69,4 +66,18 @@ fn read(directory: &Path) -> Result<RunRecord, Exit> {
         }
     }
     Ok(record)
+}
+
+/// An earlier run, by its directory or by its `results.json`.
+pub(super) fn earlier(path: &Path) -> Result<RunRecord, Exit> {
+    results(&if path.is_dir() { path.join("results.json") } else { path.to_owned() })
+}
+
+fn results(path: &Path) -> Result<RunRecord, Exit> {
+    json::read_results(path).map_err(|error| {
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        Exit::usage(format!("cannot read `{}`", path.display()))
+            .details(std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)))
+            .hint("name a directory that `volproof run --report DIR` wrote")
+    })
 }

@@ -14,9 +14,9 @@ use harness::nfs_export::Misbehaviour;
 use harness::printable::printable;
 
 use super::vm::{self, Chosen};
-use super::{Called, Exit, runtime};
+use super::{Called, Exit, report, runtime};
 use runner::dispatch::{self, Ledger, Plan};
-use runner::event::{Header, Status};
+use runner::event::{Header, RunRecord, Status};
 use runner::exit_code;
 use runner::report::line::count;
 use runner::select::{NoMatch, Selection, Shard, skip};
@@ -81,6 +81,9 @@ pub(super) struct Flags {
     /// Write results.json, junit.xml, report.html and the logs of all cases here
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Tell what has changed since an earlier run: its directory, or its results.json
+    #[arg(long, value_name = "PATH")]
+    since: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
@@ -222,6 +225,11 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     check_tier(&flags)?;
     // Both are read before anything is started: what is wrong with them is wrong at once.
     manifest(&flags.driver, flags.rootless())?;
+    // Before the run, which may write its own results over it.
+    let earlier = match &flags.since {
+        Some(path) => Some((path.display().to_string(), report::earlier(path)?)),
+        None => None,
+    };
     let kernels = match flags.tier {
         Tier::Vm => vm::chosen(&flags.kernel)?.into_iter().map(Some).collect(),
         _ => vec![None],
@@ -230,7 +238,8 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     let mut worst = exit_code::OK;
     for kernel in kernels {
         let below = kernel.as_ref().filter(|_| several).map(|kernel| kernel.name.clone());
-        let code = run_once(&flags, cases.clone(), kernel, below.as_deref(), colour, called)?;
+        let code =
+            run_once(&flags, cases.clone(), kernel, below.as_deref(), earlier.clone(), colour, called)?;
         worst = worse(worst, code);
         if code == exit_code::INTERRUPTED {
             break;
@@ -257,6 +266,7 @@ fn run_once(
     cases: Vec<&'static Case>,
     kernel: Option<Chosen>,
     below: Option<&str>,
+    earlier: Option<(String, RunRecord)>,
     colour: bool,
     called: &Called,
 ) -> Result<u8, Exit> {
@@ -278,6 +288,7 @@ fn run_once(
             Ok(mut plan) => {
                 reports.begin()?;
                 plan.again = again(called, &flags.filters);
+                plan.earlier = earlier;
                 let record = dispatch::run(plan, ledger, reporters(flags, colour)).await?;
                 reports.write(&record)?;
                 Ok(record.exit_code)
@@ -321,6 +332,7 @@ async fn prepare(
         again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
         spoil: flags.spoil,
+        earlier: None,
         away: None,
     };
     // Of a driver with which nothing can be tried only its answers are told.

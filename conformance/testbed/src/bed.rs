@@ -24,6 +24,7 @@ pub(crate) mod pattern;
 mod put_up;
 mod reboot;
 mod remains;
+mod shared_driver;
 mod silence;
 mod spec;
 mod winding_up;
@@ -89,6 +90,33 @@ pub struct Bed {
     /// What belongs to a driver that somebody else has started.
     foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
+    pub(crate) made: Made,
+    /// The NFS server of the case, and the volumes that are on it.
+    nfs: nfs::Nfs,
+    limit: Duration,
+    /// What earlier cases have waited for in vain.
+    known_dead_ends: BTreeSet<String>,
+    disks: disks::Disks,
+    // A file system that is served lies on the part of the machine below, so it goes first.
+    fuse: RefCell<Option<FaultFs>>,
+    /// The driver's directory, where a case has it fail. After the driver, whose files are in it.
+    failing_state: RefCell<Option<failing_state::FailingState>>,
+    ownership: Ownership,
+    /// The devices of the sandbox's own file systems.
+    devices_of_sandbox: Vec<u64>,
+    local_files: reboot::LocalFiles,
+    /// A part of the machine that is not the node's.
+    machine: RefCell<Option<Tmpfs>>,
+    /// Where the case keeps its logs.
+    directory: PathBuf,
+    seed: u64,
+    /// How many lines the journal had when everything was up.
+    beginning: usize,
+}
+
+/// What one case has made, done to the driver's calls, and seen of them: the next one begins with nothing of it.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
     /// Secrets of the case's own calls, by method.
     canaries: RefCell<BTreeMap<String, String>>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
@@ -98,36 +126,18 @@ pub struct Bed {
     /// Pods that are for the other node.
     on_other: RefCell<BTreeSet<String>>,
     gates: RefCell<BTreeMap<&'static str, Gate>>,
-    /// The NFS server of the case, and the volumes that are on it.
-    nfs: nfs::Nfs,
     /// Whether each call is made twice, to the end.
     repeats: Cell<bool>,
-    limit: Duration,
-    /// What earlier cases have waited for in vain, and what this one has.
-    known_dead_ends: BTreeSet<String>,
+    /// What was waited for in vain.
     dead_ends: RefCell<BTreeSet<String>>,
     /// Calls that were not answered in all their time.
     unanswered: RefCell<BTreeSet<String>>,
-    disks: disks::Disks,
-    // A file system that is served lies on the part of the machine below, so it goes first.
-    fuse: RefCell<Option<FaultFs>>,
-    /// The driver's directory, where a case has it fail. After the driver, whose files are in it.
-    failing_state: RefCell<Option<failing_state::FailingState>>,
-    ownership: Ownership,
-    /// The devices of the sandbox's own file systems.
-    devices_of_sandbox: Vec<u64>,
     before: RefCell<driver_holds::Before>,
     /// What the case does with node calls of its own, by volume.
     pub(crate) node_uses: RefCell<BTreeMap<String, node_calls::NodeUse>>,
     copies: RefCell<copies::Copies>,
     cluster: cluster::Cluster,
     held: RefCell<Held>,
-    local_files: reboot::LocalFiles,
-    /// A part of the machine that is not the node's.
-    machine: RefCell<Option<Tmpfs>>,
-    /// Where the case keeps its logs.
-    directory: PathBuf,
-    seed: u64,
 }
 
 impl Deref for Bed {
@@ -269,9 +279,9 @@ impl Bed {
         if let Some(gid) = spec.gid {
             self.give_group(&made.volume, gid)?;
         }
-        self.volumes.borrow_mut().insert(spec.name.clone(), made);
+        self.made.volumes.borrow_mut().insert(spec.name.clone(), made);
         if spec.source.is_some() {
-            self.copies.borrow_mut().volumes.insert(spec.name.clone());
+            self.made.copies.borrow_mut().volumes.insert(spec.name.clone());
         }
         Ok(Ok(()))
     }
@@ -280,7 +290,7 @@ impl Bed {
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
         self.put_on(&spec.name, spec.on_other_node);
         self.node_of(&spec.name).add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
-        self.pods.borrow_mut().insert(spec.name.clone());
+        self.made.pods.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
 
@@ -310,8 +320,8 @@ impl Bed {
     /// Deletes a pod whose containers have ended.
     pub(crate) async fn remove_pod(&self, pod: &str) -> Result {
         self.end_container(pod).await?;
-        self.pods.borrow_mut().remove(pod);
-        self.leaving.borrow_mut().insert(pod.to_owned());
+        self.made.pods.borrow_mut().remove(pod);
+        self.made.leaving.borrow_mut().insert(pod.to_owned());
         match self.node_of(pod).remove_pod(pod, false).await {
             // It dies as it was told to, and learns of the pod when it is back.
             Err(NodeError::Exited { .. }) => Ok(()),
@@ -323,7 +333,7 @@ impl Bed {
     pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
         let node = self.node_of(pod);
         self.patiently(self.journal_of(pod), |limit| node.wait_gone(pod, limit)).await?;
-        self.leaving.borrow_mut().remove(pod);
+        self.made.leaving.borrow_mut().remove(pod);
         Ok(())
     }
 
@@ -339,7 +349,7 @@ impl Bed {
             }
             node.advance(time).await.map_err(|error| StepError::ours(&error))?;
         }
-        self.leaving.borrow_mut().remove(pod);
+        self.made.leaving.borrow_mut().remove(pod);
         Ok(())
     }
 
@@ -350,7 +360,7 @@ impl Bed {
 
     /// Has each call that changes anything made twice.
     pub(crate) fn repeat_every_call(&self) {
-        self.repeats.set(true);
+        self.made.repeats.set(true);
         for method in CHANGING {
             self.proxy().inject(Rule { duplicate: true, ..Rule::of(method) });
         }
@@ -359,19 +369,19 @@ impl Bed {
     /// Holds the next answer.
     pub(crate) fn hold(&self, method: Method) {
         let gate = self.proxy().hold(method.name());
-        self.gates.borrow_mut().insert(method.name(), gate);
+        self.made.gates.borrow_mut().insert(method.name(), gate);
     }
 
     /// Holds the next answer and then loses it.
     pub(crate) fn hold_and_lose(&self, method: Method) {
         let lost = Rule::of(method.name()).code("Unavailable").times(1).forward();
         let gate = self.proxy().hold_with(lost);
-        self.gates.borrow_mut().insert(method.name(), gate);
+        self.made.gates.borrow_mut().insert(method.name(), gate);
     }
 
     /// Waits until an answer is held.
     pub(crate) async fn held(&self, method: Method) -> Result {
-        let Some(gate) = self.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
+        let Some(gate) = self.made.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
         match tokio::time::timeout(self.limit, gate.reached()).await {
             Ok(()) => Ok(()),
             Err(_) => Err(StepError::Broken(vec![format!(
@@ -384,7 +394,7 @@ impl Bed {
 
     /// Lets a held answer go on.
     pub(crate) fn release(&self, method: Method) {
-        if let Some(gate) = self.gates.borrow_mut().remove(method.name()) {
+        if let Some(gate) = self.made.gates.borrow_mut().remove(method.name()) {
             gate.open();
         }
     }
@@ -457,14 +467,14 @@ impl Bed {
         if !node.is_running() {
             return vec![];
         }
-        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        let leaving: Vec<String> = self.made.leaving.borrow().iter().cloned().collect();
         for pod in leaving {
             let node = self.node_of(&pod);
             if !node.is_running() {
                 continue;
             }
             match self.patiently(self.journal_of(&pod), |limit| node.wait_gone(&pod, limit)).await {
-                Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
+                Ok(()) => drop(self.made.leaving.borrow_mut().remove(&pod)),
                 Err(waited) => return waited.lines(),
             }
         }
@@ -518,7 +528,7 @@ impl Bed {
         let confided = self.api_server.confided();
         let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
         let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
-        let canaries = self.canaries.borrow();
+        let canaries = self.made.canaries.borrow();
         let canaries = canaries.values().cloned().map(Sensitive::new);
         self.secrets.iter().cloned().chain(telling).chain(canaries).collect()
     }

@@ -43,6 +43,8 @@ pub struct Case {
     pub variant_needs: &'static [Need],
     /// The promises that it judges by itself, beside the rules that judge every case.
     pub judges: &'static [&'static str],
+    /// Whether it only makes calls and takes back what they do, so that others may run before and after it on one driver.
+    pub shares_driver: bool,
     /// Why no other case may run meanwhile.
     pub serial: Option<&'static str>,
     /// Why it is known to fail, whatever the driver.

@@ -135,6 +135,14 @@ impl Cx {
         async move { doing.done(self.shared.bed.starve_driver().await) }
     }
 
+    /// The testbed, for another case.
+    ///
+    /// # Errors
+    /// When a handle of this case is still held by somebody.
+    pub fn into_bed(self) -> std::result::Result<Bed, Rc<Shared>> {
+        Rc::try_unwrap(self.shared).map(|shared| shared.bed)
+    }
+
     pub fn shared(&self) -> Rc<Shared> {
         Rc::clone(&self.shared)
     }

@@ -168,6 +168,11 @@ impl Provisioner {
         Self { tag, ..self }
     }
 
+    /// The same for the volumes that are asked for from now on.
+    pub fn set_tag(&mut self, tag: String) {
+        self.tag = tag;
+    }
+
     /// What the names of volumes end with.
     pub fn tag(&self) -> &str {
         &self.tag

@@ -104,6 +104,24 @@ impl State {
         }
     }
 
+    /// Drops the lines after the first so many, and everything that was made of them.
+    pub(super) fn rewind(&mut self, lines: usize) {
+        self.lines.truncate(lines.saturating_sub(self.forgotten));
+        self.looked = 0;
+        self.teller = Teller::new(self.symbols.clone());
+        self.unexplained = Unexplained::recording(&self.symbols.root().to_string_lossy());
+        for line in &self.lines {
+            self.unexplained.event(line);
+        }
+        self.in_the_way = InTheWay::default();
+        self.made.clear();
+        self.backings.clear();
+        self.appeared.clear();
+        self.told_secrets.clear();
+        self.own.accept();
+        self.kept = None;
+    }
+
     pub(super) fn push(&mut self, event: Event) {
         if let Event::Process(edge) = &event
             && edge.who == Role::Node

@@ -9,7 +9,7 @@ use crate::prelude::*;
 /// CreateVolume with the name of an existing volume and a larger size is refused.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     // A driver may give more than was asked for, and a driver that answers zero does not know how much.
@@ -34,7 +34,7 @@ async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
 /// A volume is no larger than the limit that was asked for, or CreateVolume refuses.
 ///
 /// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn size_limit_is_respected(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
@@ -61,7 +61,7 @@ async fn size_limit_is_respected(cx: &mut Cx) -> Result {
 /// CreateVolume accepts a name of 128 bytes.
 ///
 /// CSI, 'Size Limits': strings may have 128 bytes.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.last_request("CreateVolume")?;
@@ -79,7 +79,7 @@ async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
 /// CreateVolume refuses, and ValidateVolumeCapabilities does not confirm, a file system type that does not exist.
 ///
 /// CSI, CreateVolume: INVALID_ARGUMENT if the capabilities are not supported.
-#[case(needs = [Creates, Filesystem, FsTypes])]
+#[case(needs = [Creates, Filesystem, FsTypes], driver = Shared)]
 async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let impossible =
@@ -142,7 +142,7 @@ async fn attach_of_an_unknown_volume_or_node_is_not_found(cx: &mut Cx) -> Result
 /// A volume that is attached to a node is not attached to it for reading only as well.
 ///
 /// CSI, ControllerPublishVolume: ALREADY_EXISTS if the volume is published to the node and is incompatible.
-#[case(needs = [Creates, Attaches, Filesystem, Root, Persistent, AttachesReadOnly])]
+#[case(needs = [Creates, Attaches, Filesystem, Root, Persistent, AttachesReadOnly], driver = Shared)]
 async fn incompatible_attach_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -161,7 +161,7 @@ async fn incompatible_attach_is_refused(cx: &mut Cx) -> Result {
 /// Each call that the driver offers refuses a request that lacks a required field.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
-#[case]
+#[case(driver = Shared)]
 async fn missing_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let mut wrong = Vec::new();
     for method in cx.calls_that_need_a_field() {
@@ -181,7 +181,7 @@ async fn missing_field_is_invalid_argument(cx: &mut Cx) -> Result {
 /// The pages of ListVolumes together hold each volume once.
 ///
 /// CSI, ListVolumes: a token of one answer leads to the entries after it.
-#[case(needs = [Creates, Filesystem, Lists])]
+#[case(needs = [Creates, Filesystem, Lists], driver = Shared)]
 async fn list_pages_hold_each_volume_once(cx: &mut Cx) -> Result {
     let mut made = Vec::new();
     for name in ["one", "two", "three", "four"] {
@@ -220,7 +220,7 @@ async fn list_pages_hold_each_volume_once(cx: &mut Cx) -> Result {
 /// ListVolumes refuses a starting token that it never gave out.
 ///
 /// CSI, ListVolumes: ABORTED if the token is not valid.
-#[case(needs = [Lists])]
+#[case(needs = [Lists], driver = Shared)]
 async fn unknown_list_token_is_refused(cx: &mut Cx) -> Result {
     let answer = cx.call("ListVolumes", json!({ "startingToken": "no-such-token" })).await?;
     answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
@@ -283,7 +283,7 @@ async fn published_volume_is_not_unstaged(cx: &mut Cx) -> Result {
 /// A volume is detached from its node where no node is named, and can be attached again.
 ///
 /// CSI, ControllerUnpublishVolumeRequest.node_id is OPTIONAL: without it the volume is unpublished from all nodes.
-#[case(needs = [Creates, Attaches, Filesystem, Root])]
+#[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
 async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A device is at least as large as the size that CreateVolume was asked for, and as the size that it answered.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
-#[case(needs = [Creates, Block, Root, Loop])]
+#[case(needs = [Creates, Block, Root, Loop], driver = Shared)]
 async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let answered = cx.last_answer("CreateVolume")?;
@@ -26,7 +26,7 @@ async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
 /// After a volume was created, GetCapacity answers less, or a volume as large as the answered capacity can be created.
 ///
 /// CSI, GetCapacity: the capacity of the storage that can be used to provision volumes; it MUST NOT be negative.
-#[case(needs = [TellsCapacity, Creates, Filesystem])]
+#[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
 async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
     // GetCapacity is called with the parameters of the last created volume.
     cx.volume("one").create().await?;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// A clone of a file system has what its source held, keeps it when the source changes, and outlives it.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-152"])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-152"], driver = Shared)]
 async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -44,7 +44,7 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
 /// A clone of a device has what was on its source, and keeps it when the source changes.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Block, Root, Loop, Persistent])]
+#[case(needs = [Clones, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -72,7 +72,7 @@ async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
 /// A larger clone has a larger file system, and the files of its source.
 ///
 /// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the original volume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"], driver = Shared)]
 async fn larger_clone_has_a_larger_file_system(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_larger(cx, &data, None).await
@@ -81,7 +81,7 @@ async fn larger_clone_has_a_larger_file_system(cx: &mut Cx) -> Result {
 /// A volume that is larger than the snapshot it is from has a larger file system, and the files of the snapshot.
 ///
 /// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the snapshot.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"], driver = Shared)]
 async fn larger_restore_has_a_larger_file_system(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_larger(cx, &data, Some("one")).await
@@ -118,7 +118,7 @@ async fn is_larger(cx: &Cx, data: &Volume, snapshot: Option<&str>) -> Result {
 /// A larger copy of a device, from the device or from its snapshot, has the size that was asked for.
 ///
 /// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the snapshot or original volume.
-#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent])]
+#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -143,7 +143,7 @@ async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
 /// A copy that is asked to be smaller than its source is refused, or is as large as its source.
 ///
 /// CSI, Snapshot.size_bytes: the size of the volume MUST NOT be less than the size of the source snapshot.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(2 * cx.ordinary_size()).create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -163,7 +163,7 @@ async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
 /// A copy of each type of file system can be used on one node beside its source.
 ///
 /// CSI, CreateVolume: the volume has the data of its source when it is presented by NodePublishVolume.
-#[case(needs = [Clones, FsTypes, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [Clones, FsTypes, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
     for fs_type in cx.fs_types() {
         let data = cx.volume(&fs_type).fs_type(&fs_type).create().await?;
@@ -193,7 +193,7 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
 /// A copy of a volume that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.
-#[case(needs = [Clones, Creates, Filesystem], judges = ["DRV-151"])]
+#[case(needs = [Clones, Creates, Filesystem], judges = ["DRV-151"], driver = Shared)]
 async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let (unknown, codes) = cx.unknown_volume();
     let made = cx.volume("copy").copy_of_id(&unknown).create_if_supported().await?;
@@ -218,7 +218,7 @@ async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
 /// A volume from a snapshot that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.
-#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-151"])]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-151"], driver = Shared)]
 async fn restore_of_an_unknown_snapshot_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;

@@ -44,7 +44,7 @@ async fn files_stay_through_the_life_of_a_volume(cx: &mut Cx) -> Result {
 /// Files are as they were left after the volume has grown.
 ///
 /// CSI, NodePublishVolume: the SP MUST ensure the CO can use the published volume as described.
-#[case(needs = [Expands, Filesystem, Creates, Root, Persistent])]
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent], driver = Shared)]
 async fn files_stay_when_a_volume_grows(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -69,7 +69,7 @@ async fn files_stay_when_a_volume_grows(cx: &mut Cx) -> Result {
 /// A snapshot has the files as they were when it was taken, and the volume goes on with its own.
 ///
 /// CSI, CreateSnapshot: a snapshot is a point-in-time copy of a specific volume.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (node, files) = changed_source(cx, &data).await?;
@@ -81,7 +81,7 @@ async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
 /// A clone has the files of its source, and each of the two goes on with its own.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn files_stay_in_a_clone(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (node, files) = changed_source(cx, &data).await?;
@@ -169,7 +169,7 @@ async fn files_stay_when_a_pod_moves(cx: &mut Cx) -> Result {
 /// and after it was copied.
 ///
 /// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
-#[case(needs = [Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn large_file_stays_from_start_to_end(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(LARGE).create().await?;
     let node = cx.node_calls(&data).await?;
@@ -189,7 +189,7 @@ async fn large_file_stays_from_start_to_end(cx: &mut Cx) -> Result {
 /// A clone of a large volume has each block of its source, also those at its end.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn large_file_is_cloned_from_start_to_end(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(LARGE).create().await?;
     let node = cx.node_calls(&data).await?;
@@ -235,7 +235,7 @@ async fn blocks_stay_through_the_life_of_a_device(cx: &mut Cx) -> Result {
 /// A device has each of its blocks at its own offset after it has grown.
 ///
 /// CSI, NodePublishVolume: the SP MUST ensure the CO can use the published volume as described.
-#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-160"])]
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-160"], driver = Shared)]
 async fn blocks_stay_when_a_device_grows(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -255,7 +255,7 @@ async fn blocks_stay_when_a_device_grows(cx: &mut Cx) -> Result {
 /// A clone of a device has each block of its source at its own offset.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Block, Creates, Root, Loop, Persistent, TwoVolumes])]
+#[case(needs = [Clones, Block, Creates, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn blocks_stay_in_a_clone_of_a_device(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -275,7 +275,7 @@ async fn blocks_stay_in_a_clone_of_a_device(cx: &mut Cx) -> Result {
 /// link, rename over what is open, sync a directory.
 ///
 /// Kubernetes: a container runs its programs in its volumes, and finds there what it finds on its node.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn applications_use_files_as_on_a_node(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -290,7 +290,7 @@ async fn applications_use_files_as_on_a_node(cx: &mut Cx) -> Result {
 /// A lock that one pod holds on a file is seen by another pod with the same volume.
 ///
 /// Kubernetes: pods of a node that share a volume share its files.
-#[case(needs = [Filesystem, Shared, Root, Persistent])]
+#[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
 async fn lock_of_one_pod_is_seen_by_another(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;

@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// Each call of the controller refuses a request without one of its required fields, and nothing has changed.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let before = cx.told_of(&data).await?;
@@ -35,7 +35,7 @@ async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Res
 /// Each call of the node refuses a request without one of its required fields, and nothing has changed.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
-#[case(needs = [Filesystem, Root], judges = ["DRV-090"])]
+#[case(needs = [Filesystem, Root], judges = ["DRV-090"], driver = Shared)]
 async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -76,7 +76,7 @@ async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
 /// A capability without an access type or an access mode is refused by each call that takes one.
 ///
 /// CSI, VolumeCapability: one of block and mount MUST be specified, and access_mode is a REQUIRED field.
-#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-027"])]
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-027"], driver = Shared)]
 async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -100,7 +100,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
 /// What is optional can be left out, and what it was asked for with can be used.
 ///
 /// CSI: fields that are OPTIONAL.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let full = cx.create_request("plain")?;
@@ -128,7 +128,7 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
 /// A volume that does not exist is not found by the calls about it, and deleting it is OK.
 ///
 /// CSI, errors of each call: NOT_FOUND if the volume does not exist. DeleteVolume: OK.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let (unknown, codes) = cx.unknown_volume();
@@ -148,7 +148,7 @@ async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// A volume that does not exist is neither staged nor published.
 ///
 /// CSI, NodeStageVolume, NodePublishVolume: NOT_FOUND if the volume does not exist.
-#[case(needs = [Creates, Filesystem, Root])]
+#[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -174,7 +174,7 @@ const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\
 /// No call takes the driver down, whatever texts and numbers stand in its fields.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
-#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-097"])]
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-097"], driver = Shared)]
 async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A volume for a single writer is published at one target only.
 ///
 /// CSI, NodePublishVolume: FAILED_PRECONDITION for a second target of a volume with SINGLE_NODE_SINGLE_WRITER.
-#[case(needs = [Filesystem, Creates, Root])]
+#[case(needs = [Filesystem, Creates, Root], driver = Shared)]
 async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     if !cx.tells_writers_apart() {
         cx.not_tried("DRV-059", "the driver does not report SINGLE_NODE_MULTI_WRITER");
@@ -23,7 +23,7 @@ async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
 /// A plugin that tells the writers of a node apart still takes volumes for one node.
 ///
 /// CSI, NodePublishVolume: plugins MUST accept SINGLE_NODE_WRITER, in order to permit older COs to continue working.
-#[case(needs = [Filesystem, Creates])]
+#[case(needs = [Filesystem, Creates], driver = Shared)]
 async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
     if !cx.tells_writers_apart() {
         cx.not_tried("DRV-114", "the driver does not report SINGLE_NODE_MULTI_WRITER");
@@ -45,7 +45,7 @@ async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
 /// The mount flags of a request are in force at the target.
 ///
 /// CSI, VolumeCapability.MountVolume.mount_flags: the mount options of the volume.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root], driver = Shared)]
 async fn requested_mount_flags_are_in_force(cx: &mut Cx) -> Result {
     let data = cx.volume("data").mount_option("noexec").mount_option("nosuid").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -36,7 +36,7 @@ async fn stage_gets_the_group(cx: &mut Cx) -> Result {
 /// A process of the group that was asked for can write to the root of the volume.
 ///
 /// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
-#[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent])]
+#[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent], driver = Shared)]
 async fn group_can_write_to_the_root(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

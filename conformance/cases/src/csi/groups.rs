@@ -12,7 +12,7 @@ const GET: &str = "GetVolumeGroupSnapshot";
 /// A group has a snapshot of each volume, and a volume that is restored from a snapshot has the data of its source.
 ///
 /// CSI, CreateVolumeGroupSnapshot: all snapshots MUST be taken at the same point in time.
-#[case(needs = [GroupSnapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
     let one = cx.volume("one").block().create().await?;
     let two = cx.volume("two").block().create().await?;
@@ -49,7 +49,7 @@ async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
 /// group.
 ///
 /// CSI, VolumeGroupSnapshot: group_snapshot_id, snapshots, creation_time and ready_to_use are REQUIRED.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn group_describes_itself(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let group = take(cx, &[&one, &two]).await?;
@@ -77,7 +77,7 @@ async fn group_describes_itself(cx: &mut Cx) -> Result {
 /// A repeated CreateVolumeGroupSnapshot answers the same group; the same name with other volumes is ALREADY_EXISTS.
 ///
 /// CSI, CreateVolumeGroupSnapshot: the group snapshot MUST only be created once; ALREADY_EXISTS for other volumes.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let first = take(cx, &[&one, &two]).await?;
@@ -96,7 +96,7 @@ async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
 /// GetVolumeGroupSnapshot answers a group with all its snapshots, and NOT_FOUND for a group that does not exist.
 ///
 /// CSI, GetVolumeGroupSnapshot: current information; NOT_FOUND if the group snapshot does not exist.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let group = take(cx, &[&one, &two]).await?;
@@ -116,7 +116,7 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
 /// A snapshot of a group is not deleted alone.
 ///
 /// CSI, DeleteSnapshot: INVALID_ARGUMENT if the snapshot is part of a group.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let group = take(cx, &[&one, &two]).await?;
@@ -146,7 +146,7 @@ async fn failed_group_leaves_no_snapshot(cx: &mut Cx) -> Result {
 /// DeleteVolumeGroupSnapshot deletes the group and its snapshots, and succeeds when it is repeated.
 ///
 /// CSI, DeleteVolumeGroupSnapshot: deletes the group as well as all individual snapshots that are part of it.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let group = take(cx, &[&one, &two]).await?;
@@ -173,7 +173,7 @@ async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
 /// A group snapshot call without one of its required fields is INVALID_ARGUMENT.
 ///
 /// CSI, CreateVolumeGroupSnapshot and the others: name, source_volume_ids and group_snapshot_id are REQUIRED.
-#[case(needs = [GroupSnapshots, Creates, Filesystem], judges = ["DRV-090"])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem], judges = ["DRV-090"], driver = Shared)]
 async fn group_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let one = cx.volume("one").create().await?;
     cx.requires(CREATE, &request(cx, &[&one]), &["name", "sourceVolumeIds"]).await?;

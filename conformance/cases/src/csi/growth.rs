@@ -7,7 +7,7 @@ const LOST: &str = "What was written before the expansion is gone after it.";
 /// A file system that nobody uses has the new size the next time it is published, and what was in it.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: the capacity of the volume after expansion.
-#[case(needs = [Expands, Filesystem, Creates, Root, Persistent])]
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent], driver = Shared)]
 async fn unused_file_system_grows(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -37,7 +37,7 @@ async fn unused_file_system_grows(cx: &mut Cx) -> Result {
 /// A file system that a pod uses has the new size when the node has answered, or when it is published again.
 ///
 /// CSI, NodeExpandVolume: FAILED_PRECONDITION if the file system does not support expansion of published volumes.
-#[case(needs = [Expands, Filesystem, Creates, Root, Persistent], judges = ["DRV-141"])]
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent], judges = ["DRV-141"], driver = Shared)]
 async fn file_system_grows_in_use(cx: &mut Cx) -> Result {
     if is_offline(cx, "DRV-081") {
         return Ok(());
@@ -49,7 +49,7 @@ async fn file_system_grows_in_use(cx: &mut Cx) -> Result {
 /// Each further type of file system that the manifest names grows while a pod uses it, or when it is published again.
 ///
 /// CSI, NodeExpandVolume: FAILED_PRECONDITION if the file system does not support expansion of published volumes.
-#[case(needs = [Expands, Filesystem, FsTypes, Creates, Root, Persistent])]
+#[case(needs = [Expands, Filesystem, FsTypes, Creates, Root, Persistent], driver = Shared)]
 async fn other_file_systems_grow_in_use(cx: &mut Cx) -> Result {
     if is_offline(cx, "DRV-081") {
         return Ok(());
@@ -89,7 +89,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
 /// A device that nobody uses has the new size the next time it is published, and what was on it.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
-#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-080", "DRV-082"])]
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-080", "DRV-082"], driver = Shared)]
 async fn unused_device_grows(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -109,7 +109,7 @@ async fn unused_device_grows(cx: &mut Cx) -> Result {
 /// A device that a pod has open has the new size when the driver has answered.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
-#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent])]
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], driver = Shared)]
 async fn device_grows_in_use(cx: &mut Cx) -> Result {
     if is_offline(cx, "DRV-080") {
         return Ok(());
@@ -141,7 +141,7 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
 /// Growing a volume to a size that it has, or to a smaller one, is OK.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: a plugin SHOULD answer OK if the volume is as large already.
-#[case(needs = [Expands, Filesystem, Creates, Root])]
+#[case(needs = [Expands, Filesystem, Creates, Root], driver = Shared)]
 async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -173,7 +173,7 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
 /// A volume that cannot grow so much is refused.
 ///
 /// CSI, ControllerExpandVolume: OUT_OF_RANGE if the plugin does not allow the capacity range.
-#[case(needs = [Expands, Filesystem, Creates])]
+#[case(needs = [Expands, Filesystem, Creates], driver = Shared)]
 async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
     /// More than all disks of the world.
     const TOO_LARGE: u64 = 1 << 62;
@@ -192,7 +192,7 @@ async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
 /// Growing a volume that does not exist is not found.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: NOT_FOUND if the volume does not exist.
-#[case(needs = [Expands, Filesystem, Creates, Root])]
+#[case(needs = [Expands, Filesystem, Creates, Root], driver = Shared)]
 async fn growth_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -215,7 +215,7 @@ async fn growth_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// Growing a volume is refused without each of the required fields.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: volume_id, capacity_range and volume_path are REQUIRED.
-#[case(needs = [Expands, Filesystem, Creates, Root], judges = ["DRV-090"])]
+#[case(needs = [Expands, Filesystem, Creates, Root], judges = ["DRV-090"], driver = Shared)]
 async fn growth_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

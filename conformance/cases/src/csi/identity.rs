@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// The lists of capabilities are the same however often they are asked for.
 ///
 /// CSI, GetPluginCapabilities: the same capabilities for all instances of a version of the plugin.
-#[case]
+#[case(driver = Shared)]
 async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
     let mut methods = vec!["GetPluginCapabilities", "NodeGetCapabilities"];
     methods.extend(cx.plugin_can("CONTROLLER_SERVICE").then_some("ControllerGetCapabilities"));
@@ -30,7 +30,7 @@ async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
 /// The plugin is ready, and its name, the id of its node and where that is stay the same.
 ///
 /// CSI, GetPluginInfo, NodeGetInfo, Probe: these calls MUST be implemented, and the id identifies the node.
-#[case]
+#[case(driver = Shared)]
 async fn plugin_and_node_stay_the_same(cx: &mut Cx) -> Result {
     let (mut plugins, mut nodes) = (Vec::new(), Vec::new());
     for _ in 0..3 {

@@ -10,7 +10,7 @@ use crate::prelude::*;
 /// A clone has files of each kind that its source has, with their owners, and shares none of them.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"], driver = Shared)]
 async fn clone_has_each_kind_of_file(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     has_each_kind(cx, &data, false).await
@@ -19,7 +19,7 @@ async fn clone_has_each_kind_of_file(cx: &mut Cx) -> Result {
 /// A volume from a snapshot has files of each kind that the snapshot has, with their owners.
 ///
 /// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Owners, Persistent], judges = ["DRV-014"], driver = Shared)]
 async fn restored_volume_has_each_kind_of_file(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     has_each_kind(cx, &data, true).await

@@ -8,7 +8,7 @@ const MOST: usize = 40;
 /// A node that carries so many volumes is given no more.
 ///
 /// CSI, ControllerPublishVolume: RESOURCE_EXHAUSTED if the node has its maximum of volumes.
-#[case(needs = [Creates, Attaches, Filesystem, AttachLimit])]
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit], driver = Shared)]
 async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     let most = cx.most_volumes();
     if most > MOST {

@@ -13,7 +13,7 @@ const ODD_TOKENS: [&str; 9] =
 /// No token and no number of entries takes the driver down, whatever it makes of them.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
-#[case(needs = [Creates, Filesystem, Lists], judges = ["DRV-097"])]
+#[case(needs = [Creates, Filesystem, Lists], judges = ["DRV-097"], driver = Shared)]
 async fn odd_page_of_volumes_takes_no_driver_down(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     asks_for_odd_pages(cx, "ListVolumes").await
@@ -22,7 +22,7 @@ async fn odd_page_of_volumes_takes_no_driver_down(cx: &mut Cx) -> Result {
 /// The same for snapshots.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-097"])]
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-097"], driver = Shared)]
 async fn odd_page_of_snapshots_takes_no_driver_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.snapshot("one", &data).await?;
@@ -44,7 +44,7 @@ async fn asks_for_odd_pages(cx: &Cx, method: &str) -> Result {
 /// A list without a number of entries has each volume once.
 ///
 /// CSI, ListVolumesRequest.max_entries: without it there is no restriction on the number of entries.
-#[case(needs = [Creates, Filesystem, Lists, TwoVolumes])]
+#[case(needs = [Creates, Filesystem, Lists, TwoVolumes], driver = Shared)]
 async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
     let made = [cx.volume("one").create().await?, cx.volume("two").create().await?];
     let (mut listed, mut pages) = (Vec::new(), Pages::default());
@@ -67,7 +67,7 @@ async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
 /// The controller tells of a volume what CreateVolume answered, and after an expansion what that answered.
 ///
 /// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
-#[case(needs = [Creates, Filesystem], judges = ["DRV-111"])]
+#[case(needs = [Creates, Filesystem], judges = ["DRV-111"], driver = Shared)]
 async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let created = cx.last_answer("CreateVolume")?["volume"].clone();
@@ -119,7 +119,7 @@ fn differs(cx: &Cx, method: &str, created: &Value, told: &Value) -> Result {
 /// A list of snapshots tells of each what CreateSnapshot answered.
 ///
 /// CSI, Snapshot: source_volume_id and creation_time are REQUIRED, of each snapshot wherever it stands.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], driver = Shared)]
 async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let taken = cx.snapshot("one", &data).await?;

@@ -7,7 +7,7 @@ const MODIFY: &str = "ControllerModifyVolume";
 /// Nothing has changed when a parameter is refused, whatever else was asked for.
 ///
 /// CSI, ControllerModifyVolume: INVALID_ARGUMENT, and the plugin MUST NOT have applied any modification.
-#[case(needs = [Modifies, Creates, Filesystem])]
+#[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
 async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let Some(mut request) = cx.modify_request(&data) else {
@@ -38,7 +38,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
 /// A volume with a mutable parameter that does not exist is not created.
 ///
 /// CSI, ControllerModifyVolume: INVALID_ARGUMENT if a parameter is not supported.
-#[case(needs = [Modifies, Creates, Filesystem])]
+#[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
 async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.create_request("class")?;
@@ -51,7 +51,7 @@ async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
 /// A modification that is made again is OK.
 ///
 /// CSI, ControllerModifyVolume: this operation MUST be idempotent.
-#[case(needs = [Modifies, Creates, Filesystem], judges = ["DRV-090"])]
+#[case(needs = [Modifies, Creates, Filesystem], judges = ["DRV-090"], driver = Shared)]
 async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let Some(request) = cx.modify_request(&data) else {

@@ -11,7 +11,7 @@ const RESTRICTIONS: [&str; 7] = ["ro", "noexec", "nosuid", "nodev", "sync", "dir
 /// A volume that was asked for without mount flags is mounted without those that restrict its use.
 ///
 /// CSI, VolumeCapability.MountVolume.mount_flags: the mount options of the volume.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root], driver = Shared)]
 async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -28,7 +28,7 @@ async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
 /// A new volume is empty but for what its file system needs.
 ///
 /// CSI says nothing of it: a workload that finds files takes its volume for one that is set up already.
-#[case(needs = [Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn new_volume_is_empty(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -44,7 +44,7 @@ async fn new_volume_is_empty(cx: &mut Cx) -> Result {
 /// and staging.
 ///
 /// Kubernetes: with the policy OnRootMismatch, owner and mode of the root decide whether all files are changed.
-#[case(needs = [Filesystem, Root, Owners, Persistent])]
+#[case(needs = [Filesystem, Root, Owners, Persistent], driver = Shared)]
 async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -80,7 +80,7 @@ fn owned(path: &Path) -> Result<(u32, u32, u32)> {
 /// Of two targets of a volume, the one that is read-only cannot be written and the other can, whichever was first.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode" to that target.
-#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-050"])]
+#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-050"], driver = Shared)]
 async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;

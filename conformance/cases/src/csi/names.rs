@@ -9,7 +9,7 @@ const CREATE: &str = "CreateVolume";
 /// Names that differ only in their case, or only far from their start, are those of different volumes.
 ///
 /// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.create_request("n")?;
@@ -36,7 +36,7 @@ async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
 /// The name of a volume with a file system is taken also where a device is asked for.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
-#[case(needs = [Creates, Filesystem, Block])]
+#[case(needs = [Creates, Filesystem, Block], driver = Shared)]
 async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.last_request(CREATE)?;
@@ -49,7 +49,7 @@ async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
 /// The name of a volume is taken where a smaller one is asked for.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the capacity range.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn taken_name_within_a_smaller_limit_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").size(2 * cx.ordinary_size()).create().await?;
     if size_of(&cx.last_answer(CREATE)?["volume"]) <= cx.ordinary_size() {
@@ -67,7 +67,7 @@ async fn taken_name_within_a_smaller_limit_is_refused(cx: &mut Cx) -> Result {
 /// A volume of which only the limit is asked for is no larger.
 ///
 /// CSI, CapacityRange: `limit_bytes` alone may be given; "Volume MUST not be bigger than this."
-#[case(needs = [Creates, Filesystem], judges = ["DRV-012"])]
+#[case(needs = [Creates, Filesystem], judges = ["DRV-012"], driver = Shared)]
 async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let limit = cx.ordinary_size();
@@ -83,7 +83,7 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
 /// A volume larger than any storage is refused for its size.
 ///
 /// CSI, CreateVolume: OUT_OF_RANGE if the capacity range is not supported.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
     /// More than all disks of the world.
     const TOO_LARGE: u64 = 1 << 62;
@@ -98,7 +98,7 @@ async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
 /// A clone that is asked for again is the same; by its name no clone of another volume is made.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent.
-#[case(needs = [Clones, Creates, Filesystem, TwoVolumes], judges = ["DRV-010", "DRV-011"])]
+#[case(needs = [Clones, Creates, Filesystem, TwoVolumes], judges = ["DRV-010", "DRV-011"], driver = Shared)]
 async fn repeated_clone_is_the_same(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     cx.volume("copy").copy_of(&one).create().await?;
@@ -109,7 +109,7 @@ async fn repeated_clone_is_the_same(cx: &mut Cx) -> Result {
 /// A volume from a snapshot that is asked for again is the same; by its name none is made from another snapshot.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent.
-#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-010", "DRV-011"])]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-010", "DRV-011"], driver = Shared)]
 async fn repeated_restore_is_the_same(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
@@ -134,7 +134,7 @@ async fn is_made_once(cx: &Cx, other: Value) -> Result {
 /// A name that is asked for several times at once is that of one volume.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent. A caller repeats a call whose answer is late.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
     const TIMES: usize = 4;
     cx.volume("data").create().await?;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// A volume that is not staged is not published: the pod would write into a directory of the node.
 ///
 /// CSI, NodePublishVolume: FAILED_PRECONDITION if NodeStageVolume has not been called.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
 async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -23,7 +23,7 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
 /// A volume that was staged can be published.
 ///
 /// CSI, NodeStageVolume: the plugin ensures that the CO can use the staged volume as described.
-#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-040"])]
+#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-040"], driver = Shared)]
 async fn staged_volume_can_be_published(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -36,7 +36,7 @@ async fn staged_volume_can_be_published(cx: &mut Cx) -> Result {
 /// stage.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: they undo the work of NodePublishVolume and NodeStageVolume.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn data_outlives_each_call(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -68,7 +68,7 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
 /// unstaged, staged and published again.
 ///
 /// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
-#[case(needs = [Block, Root, Loop, Persistent])]
+#[case(needs = [Block, Root, Loop, Persistent], driver = Shared)]
 async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -91,8 +91,7 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
 #[case(
     needs = [Filesystem, Root],
-    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"],
-)]
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_torn_down_twice(cx, cx.node_calls(&data).await?).await
@@ -103,8 +102,7 @@ async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
 #[case(
     needs = [Block, Root, Loop],
-    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"],
-)]
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     is_torn_down_twice(cx, cx.node_calls(&disk).await?).await
@@ -133,7 +131,7 @@ async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
 /// A volume whose mounts are gone, as after a reboot, is unpublished and unstaged all the same, and can be used again.
 ///
 /// CSI, NodeUnstageVolume: OK if the volume is not staged to the staging path; a node asks whatever it remembers.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root], driver = Shared)]
 async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -154,7 +152,7 @@ async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
 /// A target that is gone with its mount, as after a reboot of a node without a disk, is unpublished all the same.
 ///
 /// CSI, NodeUnpublishVolume: this operation MUST be idempotent; a node asks whatever it remembers.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root], driver = Shared)]
 async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -171,7 +169,7 @@ async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
 /// A target that a process still uses is not said to be unpublished.
 ///
 /// Kubernetes: a pod's volume that is unpublished may be given to another node while the process still writes.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -191,7 +189,7 @@ async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
 /// A symbolic link at the staging path or at a target leads no mount to another place.
 ///
 /// Kubernetes: both are in a tree that pods with host paths can reach.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn link_in_place_of_a_path_is_not_followed(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -223,7 +221,7 @@ async fn link_in_place_of_a_path_is_not_followed(cx: &mut Cx) -> Result {
 /// A volume is not staged with the publish context of an attachment that has ended.
 ///
 /// Kubernetes: a node that was away may still have the context of an earlier attachment.
-#[case(needs = [Filesystem, StageUnstage, Attaches, Root])]
+#[case(needs = [Filesystem, StageUnstage, Attaches, Root], driver = Shared)]
 async fn context_of_an_earlier_attachment_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -243,7 +241,7 @@ async fn context_of_an_earlier_attachment_is_refused(cx: &mut Cx) -> Result {
 /// A volume is staged with the publish context of its attachment, also when it was attached before.
 ///
 /// CSI, ControllerPublishVolume: the SP MUST ensure the CO can use the published volume as described.
-#[case(needs = [Filesystem, StageUnstage, Attaches, Root])]
+#[case(needs = [Filesystem, StageUnstage, Attaches, Root], driver = Shared)]
 async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -267,7 +265,7 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
 /// A failed NodeStageVolume leaves nothing mounted at the staging path.
 ///
 /// Kubernetes: a kubelet takes a final error for nothing done, and forgets the call.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
 async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -290,7 +288,7 @@ async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
 /// Unpublishing a target at which there is a second mount deletes nothing of the volume.
 ///
 /// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume, which is to mount.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

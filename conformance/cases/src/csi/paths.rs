@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A name that leads to another directory of the node makes no file there.
 ///
 /// CVE-2026-3864 and others: a caller chooses names, and drivers make paths of them.
-#[case(needs = [Creates, Filesystem, Root])]
+#[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let other = cx.node_calls(&data).await?.lays_out("names")?;
@@ -28,7 +28,7 @@ async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 /// An id that leads to another directory of the node removes and mounts nothing there.
 ///
 /// CVE-2026-3864 and others: who deletes a volume may have made its id.
-#[case(needs = [Creates, Filesystem, Root])]
+#[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

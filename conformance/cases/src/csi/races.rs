@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// Concurrent NodeStageVolume calls for one volume stage it once: each call is OK or ABORTED, and there is one mount.
 ///
 /// CSI, 'Concurrency': the plugin SHOULD handle concurrent calls for one volume as gracefully as possible.
-#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-130"])]
+#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-130"], driver = Shared)]
 async fn stages_at_once_are_one_stage(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -35,7 +35,7 @@ async fn stages_at_once_are_one_stage(cx: &mut Cx) -> Result {
 /// Concurrent calls for different volumes succeed: none is ABORTED because of the other volume.
 ///
 /// CSI, 'Error Scheme': ABORTED means that an operation is pending for the same volume.
-#[case(needs = [Filesystem, Root, TwoVolumes], judges = ["DRV-093"])]
+#[case(needs = [Filesystem, Root, TwoVolumes], judges = ["DRV-093"], driver = Shared)]
 async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let nodes = [cx.node_calls(&one).await?, cx.node_calls(&two).await?];
@@ -56,7 +56,7 @@ async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
 /// Concurrent calls publish a shared volume at several targets, and unpublish it from all of them.
 ///
 /// CSI, NodePublishVolume: the volume may be published at several targets of a node.
-#[case(needs = [Filesystem, Shared, Root, Persistent])]
+#[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
 async fn targets_of_a_volume_come_and_go_at_once(cx: &mut Cx) -> Result {
     const TARGETS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let data = cx.volume("data").shared().create().await?;
@@ -88,7 +88,7 @@ async fn targets_of_a_volume_come_and_go_at_once(cx: &mut Cx) -> Result {
 /// After any two concurrent node calls for one volume, it can be unpublished, unstaged and used again.
 ///
 /// CSI, 'Concurrency': the CO may lose its state and make several calls for one volume concurrently.
-#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-093"])]
+#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-093"], driver = Shared)]
 async fn any_two_calls_at_once_come_to_rest(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -142,7 +142,7 @@ async fn can_be_torn_down(cx: &Cx, node: &NodeCalls) -> Result<bool> {
 /// A cancelled call succeeds when it is repeated, and there is one mount of the volume.
 ///
 /// CSI, 'Timeouts': the CO may retry a call that it cancelled.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn cancelled_call_is_good_the_next_time(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A volume that is deleted takes nothing of the others with it.
 ///
 /// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
-#[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let kept = cx.node_calls(&two).await?;
@@ -25,7 +25,7 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
 /// A snapshot that is deleted takes no other snapshot of its volume with it.
 ///
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
@@ -38,7 +38,7 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
 /// Two devices on one node show what was written to each of them.
 ///
 /// CSI, NodePublishVolume: the block device of this volume is at the target.
-#[case(needs = [Block, Root, Loop, Persistent, TwoVolumes])]
+#[case(needs = [Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
     let one = cx.node_calls(&cx.volume("one").block().create().await?).await?;
     let two = cx.node_calls(&cx.volume("two").block().create().await?).await?;
@@ -56,7 +56,7 @@ async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
 /// A volume that was unstaged can be staged at another path.
 ///
 /// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
 async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -9,7 +9,7 @@ use crate::prelude::*;
 /// A snapshot that is taken again by its name is the same; of another volume the name is taken.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent; ALREADY_EXISTS if the snapshot is of another volume.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
     let first = cx.snapshot("one", &data).await?;
@@ -33,7 +33,7 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
 /// An answer says which snapshot it is, of which volume, and when it was taken, and no size that cannot be.
 ///
 /// CSI, Snapshot: snapshot_id, source_volume_id and creation_time are REQUIRED; size_bytes MUST NOT be negative.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -56,7 +56,7 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
 /// A snapshot of a device has what was on it when it was taken, and nothing that was written later.
 ///
 /// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
-#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent])]
+#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -83,7 +83,7 @@ async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
 /// A snapshot of a file system in use has what was written before it was taken, and nothing that was written later.
 ///
 /// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -111,7 +111,7 @@ async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
 /// Deleting a snapshot that is gone, or never was, is OK.
 ///
 /// CSI, DeleteSnapshot: if the snapshot does not exist, the plugin MUST reply 0 OK.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -135,7 +135,7 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
 /// A volume that has a snapshot is deleted, and the snapshot can be restored; or the volume is not deleted.
 ///
 /// CSI, DeleteVolume: existing snapshots MUST still be fully operational, or the answer is FAILED_PRECONDITION.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -174,7 +174,7 @@ async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
 /// ListSnapshots lists the snapshot that it is asked for, and of an unknown one none.
 ///
 /// CSI, ListSnapshots: all snapshots within the given parameters.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"])]
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"], driver = Shared)]
 async fn snapshot_is_listed_by_its_id(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (one, two) = (cx.snapshot("one", &data).await?.id, cx.snapshot("two", &data).await?.id);
@@ -189,7 +189,7 @@ async fn snapshot_is_listed_by_its_id(cx: &mut Cx) -> Result {
 /// ListSnapshots lists those of the volume that it is asked for, and of an unknown one none.
 ///
 /// CSI, ListSnapshots: all snapshots within the given parameters.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"])]
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-039"], driver = Shared)]
 async fn snapshots_are_listed_by_their_source(cx: &mut Cx) -> Result {
     let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
     let one = cx.snapshot("one", &data).await?.id;
@@ -238,7 +238,7 @@ async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
 ///
 /// CSI, ListSnapshotsRequest: the plugin MUST NOT return more entries than max_entries; ABORTED for a token that is not
 /// valid.
-#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], driver = Shared)]
 async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let mut taken = Vec::new();
@@ -272,7 +272,7 @@ async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
 /// GetSnapshot answers a snapshot as it was taken.
 ///
 /// CSI, GetSnapshot: the snapshot of the id; source_volume_id and creation_time are REQUIRED.
-#[case(needs = [Snapshots, GetsSnapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, GetsSnapshots, Creates, Filesystem], driver = Shared)]
 async fn snapshot_is_gotten_as_it_was_taken(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -295,7 +295,7 @@ async fn snapshot_is_gotten_as_it_was_taken(cx: &mut Cx) -> Result {
 /// CreateSnapshot accepts a name of 128 bytes.
 ///
 /// CSI, 'Size Limits': strings may have 128 bytes.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let mut request = cx.snapshot_request("long", &data);
@@ -308,7 +308,7 @@ async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
 /// A snapshot of a volume that does not exist is refused.
 ///
 /// CSI, CreateSnapshot: a non-ok code if the call cannot be completed.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn snapshot_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (unknown, codes) = cx.unknown_volume();
@@ -321,7 +321,7 @@ async fn snapshot_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// Taking and deleting a snapshot are refused without each of the required fields.
 ///
 /// CSI, CreateSnapshot, DeleteSnapshot, GetSnapshot: source_volume_id, name and snapshot_id are REQUIRED.
-#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-090"])]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-090"], driver = Shared)]
 async fn snapshot_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let request = cx.snapshot_request("one", &data);

@@ -12,7 +12,7 @@ const SLACK: u64 = 2 << 20;
 /// The statistics of a file system are those that the kernel has of it.
 ///
 /// CSI, VolumeUsage: total is REQUIRED, in the specified unit; no value MUST be negative.
-#[case(needs = [Stats, Filesystem, Root, Persistent])]
+#[case(needs = [Stats, Filesystem, Root, Persistent], driver = Shared)]
 async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -80,7 +80,7 @@ async fn statistics_are_asked_for_each_minute(cx: &mut Cx) -> Result {
 /// The size in the statistics of a device is that of the device.
 ///
 /// CSI, VolumeUsage: total is REQUIRED; used and available MAY be omitted of a block volume.
-#[case(needs = [Stats, Block, Root, Loop])]
+#[case(needs = [Stats, Block, Root, Loop], driver = Shared)]
 async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -103,7 +103,7 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
 /// The condition of a volume is told, and is abnormal when its mount is gone.
 ///
 /// CSI, NodeGetVolumeStatsResponse: volume_condition MUST be specified if VOLUME_CONDITION is reported.
-#[case(needs = [Stats, Filesystem, Root])]
+#[case(needs = [Stats, Filesystem, Root], driver = Shared)]
 async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
     if !cx.tells_condition() {
         cx.not_tried("DRV-086", "the node service does not report VOLUME_CONDITION");
@@ -132,7 +132,7 @@ async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
 /// Statistics are refused without each of the required fields, and of a volume that does not exist.
 ///
 /// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist.
-#[case(needs = [Stats, Filesystem, Root], judges = ["DRV-090"])]
+#[case(needs = [Stats, Filesystem, Root], judges = ["DRV-090"], driver = Shared)]
 async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// A volume is reachable from the place that was asked for, and its answer says from where.
 ///
 /// CSI, TopologyRequirement: the volume MUST be accessible from at least one of the requisite topologies.
-#[case(needs = [Creates, Filesystem, Topology])]
+#[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
 async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let here = cx.node_topology();
@@ -25,7 +25,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
 /// A volume for a place that does not exist is refused.
 ///
 /// CSI, CreateVolume: RESOURCE_EXHAUSTED if the volume cannot be provisioned in accessible_topology.
-#[case(needs = [Creates, Filesystem, Topology])]
+#[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
 async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut nowhere = cx.node_topology();

@@ -46,7 +46,7 @@ pub async fn run(
     let (child, lines, lifeline) = start(assignment).await?;
     let mut worker = Kept::new(child, lifeline);
     let mut lines = BufReader::new(lines).lines();
-    let deadline = load::passed(assignment.orders.timeout + GRACE);
+    let deadline = load::passed(assignment.limit() + GRACE);
     tokio::pin!(cancel, deadline);
     let mut ended = None;
     loop {

@@ -57,6 +57,11 @@ impl Verdict {
         }
     }
 
+    /// Its logs are elsewhere now.
+    pub(super) fn set_directory(&mut self, directory: PathBuf) {
+        self.directory = directory;
+    }
+
     pub(super) fn step(&mut self, step: &str) {
         step.clone_into(&mut self.last_step);
     }
@@ -72,6 +77,8 @@ impl Verdict {
             | Said::Played(_)
             | Said::Found(_)
             | Said::Exited(_)
+            | Said::Begun(_)
+            | Said::DriverEnded(_)
             | Said::Kept => {}
         }
     }
@@ -97,6 +104,11 @@ impl Verdict {
     /// The waits of the case that ran into their limit; later cases need not repeat them.
     pub(super) fn dead_ends(&self) -> impl Iterator<Item = &String> {
         self.outcome.iter().flat_map(|outcome| &outcome.dead_ends)
+    }
+
+    /// Whether its outcome is that it passed.
+    pub(super) fn has_passed(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.status == Status::Passed)
     }
 
     pub(super) fn was_cancelled(&self) -> bool {
@@ -307,6 +319,7 @@ mod tests {
             interrupted,
             exit_code: 0,
             hints: vec![],
+            since: None,
         }
     }
 

@@ -82,6 +82,9 @@ fn summary(run: &RunRecord) -> String {
     let counts: Vec<_> = counts.map(|status| format!("{} {status}", run.count(*status))).collect();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{} cases in {:.1} s: {}\n", run.cases.len(), run.seconds, counts.join(", "));
+    if let Some(since) = &run.since {
+        let _ = writeln!(text, "Since `{}`: {}\n", cell(&since.run).replace('`', "'"), since.tally());
+    }
     if !run.findings.is_empty() {
         text += "| promise | finding | cases | again |\n|---|---|---|---|\n";
     }

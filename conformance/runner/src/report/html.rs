@@ -14,6 +14,7 @@ use super::line::{count, label};
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Party, RunFinding};
 use crate::promises::{Counts, Standing};
+use crate::since::{Since, Slower};
 
 mod case;
 mod timeline;
@@ -34,6 +35,9 @@ pub fn render(run: &RunRecord) -> String {
     start_here(&mut page, run);
     // Writing to a string cannot fail, so the results of `write!` are not looked at.
     let _ = writeln!(page, "<p>{}</p>", tally(run));
+    if let Some(since) = &run.since {
+        changes(&mut page, since);
+    }
     if !run.findings.is_empty() {
         page += "<h2>Findings</h2>\n";
         run.findings.iter().for_each(|found| finding(&mut page, found));
@@ -84,6 +88,34 @@ fn start_here(page: &mut String, run: &RunRecord) {
         command(page, &case.again);
     }
     *page += "</div>\n";
+}
+
+/// What has changed since an earlier run.
+fn changes(page: &mut String, since: &Since) {
+    let _ = writeln!(
+        page,
+        "<h2>Changes</h2>\n<p>Since <code>{}</code>: {}.</p>",
+        escape(&since.run),
+        since.tally()
+    );
+    for (word, faults) in since.lists().into_iter().filter(|(_, faults)| !faults.is_empty()) {
+        let open = if word == "new" { " open" } else { "" };
+        let _ = writeln!(page, "<details{open}><summary>{}: {word}</summary><ul>", faults.len());
+        for fault in faults {
+            let (contract, case, sentence) =
+                (escape(&fault.contract), escape(fault.case.as_str()), escape(&fault.sentence));
+            let _ = writeln!(page, "<li><code>{contract}</code> {sentence} <a href=\"#{case}\">{case}</a>");
+        }
+        *page += "</ul></details>\n";
+    }
+    if !since.slower.is_empty() {
+        let _ = writeln!(page, "<details><summary>{}: slower</summary><ul>", since.slower.len());
+        for Slower { case, before, now } in &since.slower {
+            let case = escape(case.as_str());
+            let _ = writeln!(page, "<li><a href=\"#{case}\">{case}</a> {now:.1} s, and {before:.1} s before");
+        }
+        *page += "</ul></details>\n";
+    }
 }
 
 fn finding(page: &mut String, found: &RunFinding) {
@@ -214,6 +246,7 @@ mod tests {
             interrupted: false,
             exit_code: 1,
             hints: vec![],
+            since: None,
         };
         let page = render(&run);
         assert!(page.contains("<title>volproof: &lt;script&gt; </title>"), "{page}");

@@ -10,6 +10,7 @@ use super::skips::SkipLines;
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
 use crate::promises::Counts;
+use crate::since::{Since, Slower};
 use testbed::case::CaseId;
 use testbed::failure::Breakage;
 
@@ -211,6 +212,7 @@ impl Display for Details<'_> {
             }
             writeln!(f)?;
         }
+        block(f, "passes when it runs alone, and breaks on the same driver after", &case.after)?;
         block(f, "left behind", &case.left_behind)?;
         block(f, "the kernel said", &case.kernel)?;
         block(f, "not checked", &case.unchecked)?;
@@ -258,7 +260,7 @@ impl Details<'_> {
     }
 }
 
-fn block(f: &mut Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
+fn block(f: &mut Formatter<'_>, title: &str, lines: &[impl Display]) -> fmt::Result {
     if lines.is_empty() {
         return Ok(());
     }
@@ -315,10 +317,34 @@ impl Display for SummaryLines<'_> {
         if !unexplained.is_empty() && !run.findings.is_empty() {
             writeln!(f, "  no finding says why: {}", named(&unexplained))?;
         }
+        if let Some(since) = &run.since {
+            write!(f, "{}", SinceLines(palette, since))?;
+        }
         for hint in &run.hints {
             writeln!(f, "  hint: {hint}")?;
         }
         write!(f, "{}", StartHere(run))
+    }
+}
+
+/// What has changed since an earlier run. What is still there stands among the findings, and is only counted here.
+pub struct SinceLines<'a>(pub Palette, pub &'a Since);
+
+impl Display for SinceLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, since) = *self;
+        writeln!(f, "{:>12} {}: {}", "Since", since.run, since.tally())?;
+        let lists = [("New", palette.bad, &since.new), ("Mended", palette.good, &since.mended)];
+        for (word, style, faults) in lists {
+            for fault in faults {
+                writeln!(f, "{style}{word:>12}{style:#} {} in {}", fault.contract, fault.case)?;
+            }
+        }
+        for Slower { case, before, now } in &since.slower {
+            let style = palette.odd;
+            writeln!(f, "{style}{:>12}{style:#} {case}: {now:.1} s, and {before:.1} s before", "Slower")?;
+        }
+        Ok(())
     }
 }
 

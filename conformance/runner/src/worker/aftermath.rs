@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use contracts::rule::Rest;
 use harness::census::{Census, Leftover};
 use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
+use harness::manifest::Sensitive;
 use harness::sandbox::Sandbox;
 use harness::testbed::OtherNode;
 
@@ -64,9 +65,57 @@ impl Aftermath {
         before: Before,
         failed: bool,
     ) -> Self {
-        let mut after = Self { driver_exited: bed.driver_exit().await, ..Self::default() };
         // What somebody wants to look at is not taken down first.
         let stays = failed && orders.keep;
+        let mut after = Self::of_case(bed, sandbox, &before, failed, stays).await;
+        if !stays {
+            after.end_driver(bed, before.census.as_ref(), failed).await;
+        }
+        after.see_limits(bed, sandbox);
+        after.read_records(bed, orders, before.log);
+        after
+    }
+
+    /// Looks at everything but the end of node and driver, which the next case has as well.
+    pub(super) async fn between_cases(
+        bed: &Bed,
+        orders: &Orders,
+        sandbox: &Sandbox,
+        before: Before,
+        failed: bool,
+    ) -> Self {
+        let mut after = Self::of_case(bed, sandbox, &before, failed, false).await;
+        after.read_records(bed, orders, before.log);
+        after
+    }
+
+    /// Ends the node and the driver that several cases had. What is found is theirs together.
+    pub(super) async fn of_shared_driver(
+        bed: &Bed,
+        orders: &Orders,
+        sandbox: &Sandbox,
+        before: &Before,
+        secrets: &[Sensitive<String>],
+    ) -> Self {
+        let mut after = Self::default();
+        after.end_driver(bed, before.census.as_ref(), false).await;
+        after.see_limits(bed, sandbox);
+        after.scan_for_secrets(secrets, &["driver.log", "manager.log"], &orders.directory);
+        after.hide_secrets(bed, orders);
+        after
+    }
+
+    /// Whether there is nothing in it to accuse anybody of.
+    pub(super) fn is_clean(&self) -> bool {
+        self.driver_exited.is_none()
+            && self.left_behind.is_empty()
+            && self.kernel.is_empty()
+            && !self.findings.iter().any(Finding::is_fault)
+    }
+
+    /// What the case itself has left, and what the rules say of its trace.
+    async fn of_case(bed: &Bed, sandbox: &Sandbox, before: &Before, failed: bool, stays: bool) -> Self {
+        let mut after = Self { driver_exited: bed.driver_exit().await, ..Self::default() };
         if stays {
             after.unchecked.push("leftovers: everything stays as it was when the case broke".to_owned());
         } else if after.driver_exited.is_none() {
@@ -82,59 +131,81 @@ impl Aftermath {
         if settled {
             after.check_books(bed).await;
         }
-        let devices = bed.devices();
         if !stays {
             after.take_census(sandbox, before.census.as_ref(), bed);
             after.left_behind.extend(bed.foreign_loops());
         }
+        after.apply_rules(bed, settled, failed).await;
+        let symbols = bed.journal.symbols();
+        after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
+        after
+    }
+
+    async fn apply_rules(&mut self, bed: &Bed, settled: bool, failed: bool) {
         let trace = bed.journal.trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
-        (after.findings, after.judged) = (findings, judged);
+        (self.findings, self.judged) = (findings, judged);
         if let Some(other) = bed.other() {
             other.journal.suspects_settle().await;
         }
-        after.judge_other(bed, settled);
+        self.judge_other(bed, settled);
         if settled && !failed {
             let held = bed.driver_holds();
-            after.findings.extend(judge::held(&held));
-            after.judged.kept.extend(judge::released(&trace, &held, !devices.is_empty()));
+            self.findings.extend(judge::held(&held));
+            self.judged.kept.extend(judge::released(&trace, &held, !bed.devices().is_empty()));
         }
-        after.findings.extend(bed.unanswered().iter().map(|method| judge::unanswered(method)));
+        self.findings.extend(bed.unanswered().iter().map(|method| judge::unanswered(method)));
         bed.journal.suspects_settle().await;
-        after.findings.extend(judge::irregular(&bed.journal.irregular(), bed.journal.symbols()));
-        let symbols = bed.journal.symbols();
-        after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
-        if !stays {
-            after.left_behind.extend(bed.end(failed).await);
-            after.count_processes(before.census.as_ref()).await;
-            after.findings.extend(judge::log_used_up(bed.finish_log().await));
-            if let Err(error) = bed.clean_up().await {
-                after.findings.push(judge::environment(&error.to_string()));
-            }
+        self.findings.extend(judge::irregular(&bed.journal.irregular(), bed.journal.symbols()));
+    }
+
+    /// Ends the node and the driver, and counts who is still there.
+    async fn end_driver(&mut self, bed: &Bed, before: Option<&Census>, failed: bool) {
+        self.left_behind.extend(bed.end(failed).await);
+        self.count_processes(before).await;
+        self.findings.extend(judge::log_used_up(bed.finish_log().await));
+        if let Err(error) = bed.clean_up().await {
+            self.findings.push(judge::environment(&error.to_string()));
         }
-        after.findings.extend(judge::machine_written(&sandbox.written()));
+    }
+
+    /// What the driver has used up of the machine, or written to it.
+    fn see_limits(&mut self, bed: &Bed, sandbox: &Sandbox) {
+        self.findings.extend(judge::machine_written(&sandbox.written()));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
             let what = "what it may write beside its own directory is full, and all of that is thrown away";
             used_up.push(("used up its room on the machine", what.to_owned()));
         }
-        after.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
-        after.read_kernel_log(before.log, &devices, &orders.directory);
+        self.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
+    }
+
+    /// Reads the kernel's log, writes the journals, and looks for secrets in all of it.
+    fn read_records(&mut self, bed: &Bed, orders: &Orders, log: Result<KernelLog, KernelLogError>) {
+        self.read_kernel_log(log, &bed.devices(), &orders.directory);
         if let Err(error) = bed.journal.write(&orders.directory) {
-            after.unchecked.push(format!("the journal: {error}"));
+            self.unchecked.push(format!("the journal: {error}"));
         }
         if let Some(other) = bed.other()
             && let Err(error) = write_other(other, &orders.directory)
         {
-            after.unchecked.push(format!("the journal of {}: {error}", other.name()));
+            self.unchecked.push(format!("the journal of {}: {error}", other.name()));
         }
+        let repeated = bed.journal.told_secrets();
+        self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
+        // The node's log tells why a call failed, in the driver's words.
+        let manager = if repeated.is_empty() { "manager.log" } else { "" };
+        let files = ["driver.log", manager, "kernel.log", "trace.jsonl", "journal.txt"];
         // After everything that is written.
-        after.scan_for_secrets(bed, &orders.directory);
+        self.scan_for_secrets(&bed.secrets(), &files, &orders.directory);
+        self.hide_secrets(bed, orders);
+    }
+
+    fn hide_secrets(&mut self, bed: &Bed, orders: &Orders) {
         let unhidden = logs::hide_secrets(&orders.directory, bed.journal.masks());
-        after.unchecked.extend(unhidden.iter().map(|file| format!("secrets could not be hidden in {file}")));
-        after
+        self.unchecked.extend(unhidden.iter().map(|file| format!("secrets could not be hidden in {file}")));
     }
 
     /// The other node's trace, by the same rules.
@@ -236,16 +307,9 @@ impl Aftermath {
             .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
     }
 
-    fn scan_for_secrets(&mut self, bed: &Bed, directory: &Path) {
-        let repeated = bed.journal.told_secrets();
-        self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
-        let secrets = bed.secrets();
+    fn scan_for_secrets(&mut self, secrets: &[Sensitive<String>], files: &[&str], directory: &Path) {
         let secrets: Vec<&str> = secrets.iter().map(|secret| secret.reveal().as_str()).collect();
-        for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
-            // The node's log tells why a call failed, in the driver's words.
-            if file == "manager.log" && !repeated.is_empty() {
-                continue;
-            }
+        for file in files.iter().filter(|file| !file.is_empty()) {
             match logs::contains_any(&directory.join(file), &secrets) {
                 Ok(true) => self.findings.push(judge::secret_told(file)),
                 Ok(false) => {}

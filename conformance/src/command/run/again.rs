@@ -4,7 +4,8 @@ use super::super::Called;
 
 /// The command line again, without what chose the cases: a case's id takes its place.
 pub(super) fn again(called: &Called, filters: &[String]) -> String {
-    const WITH_VALUE: [&str; 6] = ["--exclude", "--shard", "--repeat", "--report", "--jobs", "--format"];
+    const WITH_VALUE: [&str; 7] =
+        ["--exclude", "--shard", "--repeat", "--report", "--since", "--jobs", "--format"];
     // A build tool says under which name the reader started this.
     let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
     let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
@@ -39,8 +40,7 @@ mod tests {
     #[test]
     fn the_line_that_runs_a_case_again_keeps_what_is_about_the_driver() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let line =
-            "volproof run --driver-cmd x --report out --shard=1/2 publish --seed 7 --exclude a --fail-fast";
+        let line = "volproof run --driver-cmd x --report out --since old --shard=1/2 publish --seed 7 --exclude a --fail-fast";
         let called = Called { words: words(line), start: None };
         let filters = ["publish".to_owned()];
         assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");

@@ -89,11 +89,11 @@ impl Bed {
     /// Gives each call from now on that takes secrets one of its own.
     pub(crate) fn confide_in_each_call(&self) {
         let canary = |method: &str| (method.to_owned(), format!("canary-{:016x}-{method}", self.seed));
-        self.canaries.borrow_mut().extend(CONFIDED.map(canary));
+        self.made.canaries.borrow_mut().extend(CONFIDED.map(canary));
     }
 
     fn canary_of(&self, method: &str) -> Option<(String, String)> {
-        let canaries = self.canaries.borrow();
+        let canaries = self.made.canaries.borrow();
         Some(("volproof-canary".to_owned(), canaries.get(method)?.clone()))
     }
 
@@ -160,6 +160,6 @@ impl Bed {
 
     /// The driver's own name for a volume.
     pub(crate) fn handle(&self, volume: &str) -> String {
-        self.volumes.borrow().get(volume).map(|made| made.handle.clone()).unwrap_or_default()
+        self.made.volumes.borrow().get(volume).map(|made| made.handle.clone()).unwrap_or_default()
     }
 }

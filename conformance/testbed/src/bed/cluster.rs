@@ -55,7 +55,7 @@ pub(crate) struct ClaimSpec {
 impl Bed {
     /// Starts the controllers, with the classes that the driver's manifest describes.
     pub(crate) fn start_cluster(&self) -> Result {
-        if self.cluster.runs.replace(true) {
+        if self.made.cluster.runs.replace(true) {
             return Ok(());
         }
         let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
@@ -82,7 +82,7 @@ impl Bed {
         if spec.block {
             claim.spec.mode = VolumeMode::Block;
         }
-        self.cluster.claims.borrow_mut().insert(spec.name.clone());
+        self.made.cluster.claims.borrow_mut().insert(spec.name.clone());
         self.api_server.create(claim).map_err(|error| StepError::ours(&error))?;
         let key = Key::namespaced(Kind::Claim, NAMESPACE, &spec.name);
         let bound = || {
@@ -93,7 +93,7 @@ impl Bed {
         let object = self.api_server.get::<Volume>("", &volume);
         if let Some(PersistentSource::Csi(csi)) = object.map(|object| object.source.clone()) {
             let made = Provisioned { claim: spec.name.clone(), volume, handle: csi.handle.to_string() };
-            self.volumes.borrow_mut().insert(spec.name.clone(), made);
+            self.made.volumes.borrow_mut().insert(spec.name.clone(), made);
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Bed {
 
     /// Deletes what the controllers have made. Says what would not go.
     pub(super) async fn cluster_leaves(&self) -> Vec<String> {
-        match self.cluster.runs() {
+        match self.made.cluster.runs() {
             true => self.claims_leave().await,
             false => Vec::new(),
         }

@@ -70,7 +70,7 @@ impl Bed {
     pub(crate) async fn view(&self, running: &Running, pod: &PodSpec) -> Result<String> {
         let mut running = running.lock().await;
         let view = alive(&mut running)?.look().await.map_err(|error| about(&error))?;
-        let volumes = self.volumes.borrow();
+        let volumes = self.made.volumes.borrow();
         let inline = |mount: &MountSpec| matches!(mount.source, Some(VolumeSource::Csi(_)));
         let drivers = pod.mounts.iter().filter(|mount| inline(mount) || volumes.contains_key(&mount.volume));
         let drivers: Vec<&Path> = drivers.map(|mount| Path::new(&mount.mount.path)).collect();

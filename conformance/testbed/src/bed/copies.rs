@@ -24,7 +24,7 @@ impl Bed {
 
     /// Notes what an answer says of snapshots: whatever it has made is deleted at the end.
     pub(crate) fn remember_snapshots(&self, said: &Value) {
-        let mut copies = self.copies.borrow_mut();
+        let mut copies = self.made.copies.borrow_mut();
         if let Some(id) = text(said, "/snapshot/snapshotId") {
             copies.snapshots.insert(id);
         }
@@ -36,7 +36,7 @@ impl Bed {
 
     /// Forgets a snapshot or a group that the driver has deleted.
     pub(crate) fn forget_snapshot(&self, id: &str) {
-        let mut copies = self.copies.borrow_mut();
+        let mut copies = self.made.copies.borrow_mut();
         copies.snapshots.remove(id);
         copies.groups.remove(id);
     }
@@ -44,7 +44,7 @@ impl Bed {
     /// Deletes every snapshot that is left. Says what would not go.
     pub(super) async fn delete_snapshots(&self) -> Vec<String> {
         let (snapshots, groups) = {
-            let mut copies = self.copies.borrow_mut();
+            let mut copies = self.made.copies.borrow_mut();
             (std::mem::take(&mut copies.snapshots), std::mem::take(&mut copies.groups))
         };
         let mut left = Vec::new();

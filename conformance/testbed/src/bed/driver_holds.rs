@@ -47,7 +47,7 @@ impl Before {
 impl Bed {
     /// Remembers the processes of a driver that has just answered its first questions.
     pub(super) fn remember_driver(&self) {
-        self.before.borrow_mut().processes = self.driver_processes();
+        self.made.before.borrow_mut().processes = self.driver_processes();
     }
 
     /// The loop devices of this case that are not the harness's own.
@@ -70,7 +70,7 @@ impl Bed {
     pub(super) fn remember_loops(&self, earlier: &[BoundLoop]) {
         let made =
             self.driver_loops().into_iter().filter(|bound| !earlier.iter().any(|known| known.is_same(bound)));
-        self.before.borrow_mut().loops.extend(made);
+        self.made.before.borrow_mut().loops.extend(made);
     }
 
     /// Looks for what is held after everything was unstaged, and waits a little for what is just being let go.
@@ -83,7 +83,7 @@ impl Bed {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        *self.held.borrow_mut() = held;
+        *self.made.held.borrow_mut() = held;
     }
 
     /// Looks for what is left of these volumes when all of them were deleted, and waits a little for what is just going.
@@ -100,7 +100,7 @@ impl Bed {
             );
             let is_clean = files.is_empty() && descriptors.is_empty();
             {
-                let mut held = self.held.borrow_mut();
+                let mut held = self.made.held.borrow_mut();
                 (held.files, held.descriptors) = (files, descriptors);
             }
             if is_clean || Instant::now() > end {
@@ -122,11 +122,11 @@ impl Bed {
 
     /// What the driver held after everything was unstaged.
     pub fn driver_holds(&self) -> Held {
-        self.held.borrow().clone()
+        self.made.held.borrow().clone()
     }
 
     fn held_by_driver(&self) -> Held {
-        let before = self.before.borrow();
+        let before = self.made.before.borrow();
         let new = |bound: &&BoundLoop| !before.loops.iter().any(|known| known.is_same(bound));
         let loops = self.driver_loops();
         let line = |bound: &BoundLoop| {

@@ -97,7 +97,7 @@ impl Bed {
 
     /// What a node would ask for.
     pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
-        let made = self.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
+        let made = self.made.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
         let object = self.api_server.get::<Volume>("", &made);
         let object = object.ok_or_else(|| StepError::Ours(vec![format!("there is no volume `{volume}`")]))?;
         let PersistentSource::Csi(source) = &object.source else {
@@ -140,7 +140,7 @@ impl Bed {
     /// Undoes what a case has left of its own calls, as a node would that knows of them. Of a case that failed it takes
     /// away whatever is left, and says nothing.
     pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
-        let uses = self.node_uses.take();
+        let uses = self.made.node_uses.take();
         let mut left = Vec::new();
         // A driver that has stopped to answer is not waited for long.
         let limit = if failed { IMPATIENCE } else { PATIENCE };

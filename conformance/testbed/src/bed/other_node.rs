@@ -43,7 +43,7 @@ impl Bed {
 
     /// Notes which node a pod is for.
     pub(super) fn put_on(&self, pod: &str, other: bool) {
-        let mut on_other = self.on_other.borrow_mut();
+        let mut on_other = self.made.on_other.borrow_mut();
         match other {
             true => on_other.insert(pod.to_owned()),
             false => on_other.remove(pod),
@@ -61,7 +61,7 @@ impl Bed {
     }
 
     fn other_of(&self, pod: &str) -> Option<&OtherNode> {
-        self.other().filter(|_| self.on_other.borrow().contains(pod))
+        self.other().filter(|_| self.made.on_other.borrow().contains(pod))
     }
 
     /// The other node's machine ends. Of its pods nothing but the objects is left, and those go by force.
@@ -82,8 +82,8 @@ impl Bed {
 
     /// Takes a pod's object away, whatever its node says.
     pub(crate) async fn forget_pod(&self, pod: &str) -> Result {
-        self.pods.borrow_mut().remove(pod);
-        self.leaving.borrow_mut().insert(pod.to_owned());
+        self.made.pods.borrow_mut().remove(pod);
+        self.made.leaving.borrow_mut().insert(pod.to_owned());
         self.node_of(pod).remove_pod(pod, true).await.map_err(|error| StepError::ours(&error))
     }
 

@@ -94,7 +94,7 @@ impl Bed {
         let last = wait(Duration::ZERO).await;
         last.map_err(|node| {
             if let Why::DeadEnd(end) = &why {
-                self.dead_ends.borrow_mut().insert(end.key.clone());
+                self.made.dead_ends.borrow_mut().insert(end.key.clone());
             }
             Waited { node, why }
         })
@@ -119,12 +119,12 @@ impl Bed {
 
     /// What was waited for in vain in this case.
     pub fn dead_ends(&self) -> BTreeSet<String> {
-        self.dead_ends.borrow().iter().cloned().chain(self.silent_ends()).collect()
+        self.made.dead_ends.borrow().iter().cloned().chain(self.silent_ends()).collect()
     }
 
     /// Returns when the driver refuses for good what is waited for.
     async fn dead_end(&self, journal: &Journal) -> DeadEnd {
-        let known = self.known_dead_ends.union(&self.dead_ends.borrow()).cloned().collect();
+        let known = self.known_dead_ends.union(&self.made.dead_ends.borrow()).cloned().collect();
         let mut search = Search::new(known);
         let mut read = journal.length();
         loop {

@@ -1,6 +1,6 @@
 //! Puts up the testbed of a case as its orders say, and tells why it could not be.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use harness::testbed::{Builder, Testbed, TestbedError, mount_root};
 
 use super::disks::Disks;
 use super::reboot::LocalFiles;
-use super::{Bed, nfs, other_node};
+use super::{Bed, Made, nfs, other_node};
 use crate::failure::chain;
 use crate::foreign::{self, Foreign};
 use crate::limits::{self, DeviceGroups};
@@ -41,25 +41,18 @@ impl Bed {
         let bed = Self {
             containers: RefCell::default(),
             device_groups: DeviceGroups::of(orders, sandbox),
+            beginning: testbed.journal.length(),
             testbed,
             _other_root: other_root.transpose()?,
             cgroup,
             abilities: abilities.clone(),
             foreign,
             secrets: secrets(&orders.manifest)?,
-            canaries: RefCell::default(),
-            volumes: RefCell::default(),
-            pods: RefCell::default(),
-            leaving: RefCell::default(),
-            on_other: RefCell::default(),
+            made: Made::default(),
             other: OnceCell::new(),
-            gates: RefCell::default(),
             nfs: nfs::Nfs::new(orders.spoil),
-            repeats: Cell::new(false),
             limit,
             known_dead_ends: orders.dead_ends.clone(),
-            dead_ends: RefCell::default(),
-            unanswered: RefCell::default(),
             disks: Disks::default(),
             fuse: RefCell::default(),
             failing_state: RefCell::default(),
@@ -68,11 +61,6 @@ impl Bed {
             directory: orders.directory.clone(),
             seed: orders.seed,
             devices_of_sandbox: sandbox.devices().to_vec(),
-            before: RefCell::default(),
-            node_uses: RefCell::default(),
-            copies: RefCell::default(),
-            cluster: super::cluster::Cluster::default(),
-            held: RefCell::default(),
             local_files,
         };
         bed.remember_driver();

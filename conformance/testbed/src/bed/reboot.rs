@@ -106,7 +106,7 @@ impl Bed {
             let failed = |why| StepError::Ours(vec![format!("loop{} stays attached: {why}", bound.number)]);
             table::detach(bound).map_err(failed)?;
         }
-        self.before.borrow_mut().forget_loops(&loops);
+        self.made.before.borrow_mut().forget_loops(&loops);
         Ok(())
     }
 }

@@ -19,20 +19,20 @@ const TICK: Duration = Duration::from_millis(100);
 impl Bed {
     /// The calls that were not answered while all the time passed that there is for them.
     pub fn unanswered(&self) -> BTreeSet<String> {
-        self.unanswered.borrow().clone()
+        self.made.unanswered.borrow().clone()
     }
 
     /// Notes the calls of which nothing has come, on a machine that had the time for them.
     pub fn note_unanswered(&self, journal: &Journal) {
         // The proxy may hold calls that the driver has answered long ago.
         if self.proxy().held() == 0 {
-            self.unanswered.borrow_mut().extend(journal.calls_older_than(LONG));
+            self.made.unanswered.borrow_mut().extend(journal.calls_older_than(LONG));
         }
     }
 
     /// Notes a call of the suite's own that was not answered.
     pub(super) fn note_unanswered_call(&self, method: &str) {
-        self.unanswered.borrow_mut().insert(method.to_owned());
+        self.made.unanswered.borrow_mut().insert(method.to_owned());
     }
 
     /// What enough cases have met is not waited for again: it is a key like that of a dead end.
@@ -44,7 +44,7 @@ impl Bed {
     pub(super) async fn silence(&self, journal: &Journal) -> String {
         loop {
             let is_known = |method: &String| {
-                self.unanswered.borrow().contains(method) || self.known_dead_ends.contains(&key(method))
+                self.made.unanswered.borrow().contains(method) || self.known_dead_ends.contains(&key(method))
             };
             let older =
                 if self.proxy().held() == 0 { journal.calls_older_than(SHORT) } else { BTreeSet::new() };

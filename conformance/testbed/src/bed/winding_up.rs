@@ -48,10 +48,10 @@ impl Bed {
     pub async fn wind_up(&self, failed: bool) -> Vec<String> {
         let end = Instant::now() + patience(failed);
         self.proxy().clear("");
-        if self.repeats.get() && !failed {
+        if self.made.repeats.get() && !failed {
             self.repeat_every_call();
         }
-        self.gates.take().into_values().for_each(|gate| gate.open());
+        self.made.gates.take().into_values().for_each(|gate| gate.open());
         self.disks_recover();
         self.state_recovers();
         if self.driver_is_killed()
@@ -81,7 +81,8 @@ impl Bed {
         }
         // Before the volumes: with them a driver may let go of what it should have let go of earlier.
         self.look_at_driver().await;
-        let handles: Vec<String> = self.volumes.borrow().values().map(|made| made.handle.clone()).collect();
+        let handles: Vec<String> =
+            self.made.volumes.borrow().values().map(|made| made.handle.clone()).collect();
         let mut left = self.volumes_leave().await;
         if left.is_empty() && self.abilities.creates() {
             self.look_at_remains(&handles).await;
@@ -93,13 +94,13 @@ impl Bed {
 
     async fn pods_leave(&self, end: Instant) -> Vec<String> {
         let mut left = Vec::new();
-        let pods: Vec<String> = self.pods.borrow().iter().cloned().collect();
+        let pods: Vec<String> = self.made.pods.borrow().iter().cloned().collect();
         for pod in pods {
             if let Err(error) = self.remove_pod(&pod).await {
                 left.push(format!("pod {pod}: {error:?}"));
             }
         }
-        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        let leaving: Vec<String> = self.made.leaving.borrow().iter().cloned().collect();
         for pod in leaving {
             let (node, journal) = (self.node_of(&pod), self.journal_of(&pod));
             if let Err(waited) = self.until(journal, end, |limit| node.wait_gone(&pod, limit)).await {
@@ -125,9 +126,15 @@ impl Bed {
 
     async fn volumes_leave(&self) -> Vec<String> {
         let mut left = self.cluster_leaves().await;
-        let volumes: Vec<String> =
-            self.volumes.borrow().keys().filter(|claim| !self.cluster.has_made(claim)).cloned().collect();
-        let is_copy = |volume: &String| self.copies.borrow().volumes.contains(volume);
+        let volumes: Vec<String> = self
+            .made
+            .volumes
+            .borrow()
+            .keys()
+            .filter(|claim| !self.made.cluster.has_made(claim))
+            .cloned()
+            .collect();
+        let is_copy = |volume: &String| self.made.copies.borrow().volumes.contains(volume);
         let (copies, originals): (Vec<String>, Vec<String>) = volumes.into_iter().partition(is_copy);
         // A driver may keep a snapshot as long as there are copies of it, and a volume as long as it has snapshots.
         left.extend(self.delete_volumes(copies).await);
@@ -196,7 +203,7 @@ impl Bed {
                 Err(endless) => return Ok(Some(Books::Endless(endless))),
             }
         }
-        let volumes = self.volumes.borrow();
+        let volumes = self.made.volumes.borrow();
         let ours = volumes.iter().filter(|(_, made)| listed.contains(&made.handle));
         Ok(Some(Books::Listed(ours.map(|(name, _)| name.clone()).collect())))
     }

@@ -255,7 +255,7 @@ impl NodeCalls {
         let used =
             NodeUse { handle: asked.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
         std::fs::create_dir_all(used.staging()).map_err(|error| StepError::ours(&error))?;
-        shared.bed.node_uses.borrow_mut().insert(volume.clone(), used);
+        shared.bed.made.node_uses.borrow_mut().insert(volume.clone(), used);
         let (asked, publish_context) = (RefCell::new(asked), RefCell::new(json!({})));
         let written = Cell::new(0);
         Ok(Self { shared, volume, directory, asked, publish_context, written, inline })
@@ -653,7 +653,7 @@ async fn all(mut calls: Vec<Call>) -> Vec<Result<Answer>> {
 }
 
 fn change<T>(shared: &Rc<Shared>, volume: &str, with: impl FnOnce(&mut NodeUse) -> T) -> T {
-    with(shared.bed.node_uses.borrow_mut().entry(volume.to_owned()).or_default())
+    with(shared.bed.made.node_uses.borrow_mut().entry(volume.to_owned()).or_default())
 }
 
 impl std::fmt::Debug for NodeCalls {

@@ -49,6 +49,8 @@ fn failure(page: &mut String, case: &CaseReport) {
             escape(&finding.cites)
         );
     }
+    let before: Vec<String> = case.after.iter().map(ToString::to_string).collect();
+    list(page, "passes when it runs alone, and breaks on the same driver after", &before);
     list(page, "left behind", &case.left_behind);
     list(page, "the kernel said", &case.kernel);
     list(page, "not checked", &case.unchecked);

@@ -66,6 +66,7 @@ fn run(cases: Vec<CaseReport>) -> RunRecord {
         interrupted: false,
         exit_code,
         hints: vec![],
+        since: None,
     }
 }
 

@@ -1,0 +1,141 @@
+//! The difference between two runs.
+
+use std::collections::BTreeMap;
+
+use testbed::case::CaseId;
+
+use crate::event::{CaseReport, RunRecord, Status};
+use crate::since::{Fault, Since, Slower};
+
+/// A case is slower from so many times its earlier time on.
+const TIMES: f64 = 2.0;
+
+/// So many seconds more are worth telling: what is below comes and goes with the machine's other work.
+const SECONDS: f64 = 1.0;
+
+/// What `now` shows that `before` did not, and the other way round.
+pub fn between(run: String, before: &RunRecord, now: &RunRecord) -> Since {
+    let (mut earlier, later) = (faults(before), faults(now));
+    let mut since = Since { run, slower: slower(before, now), ..Since::default() };
+    for (key, found) in later {
+        match earlier.remove(&key) {
+            Some(_) => since.still_there.push(found.fault),
+            None => since.new.push(found.fault),
+        }
+    }
+    let has_verdict = |case: &CaseId| {
+        now.cases
+            .iter()
+            .any(|report| report.id == *case && report.status != Status::Error && !report.status.is_skip())
+    };
+    for found in earlier.into_values() {
+        match found.cases.iter().any(has_verdict) {
+            true => since.mended.push(found.fault),
+            false => since.not_tried.push(found.fault),
+        }
+    }
+    since
+}
+
+struct Found {
+    fault: Fault,
+    cases: Vec<CaseId>,
+}
+
+/// What a run found, by what makes two findings the same. What only follows from another finding comes and goes with it.
+fn faults(run: &RunRecord) -> BTreeMap<(String, String, String), Found> {
+    let mut faults = BTreeMap::new();
+    for found in run.findings.iter().filter(|found| found.finding.consequence_of.is_empty()) {
+        let (contract, method, cause) = found.finding.key();
+        let fault = Fault {
+            contract: contract.to_owned(),
+            case: found.case.clone(),
+            sentence: found.finding.sentence.clone(),
+        };
+        let cases = std::iter::once(&found.case).chain(&found.also_in).cloned().collect();
+        let key = (contract.to_owned(), method.to_owned(), cause.to_owned());
+        faults.insert(key, Found { fault, cases });
+    }
+    let unexplained = |case: &&CaseReport| case.status.is_bad() && case.findings.is_empty();
+    for case in run.cases.iter().filter(unexplained) {
+        let cause = case.status.to_string();
+        let sentence = case.left_behind.first().cloned();
+        let sentence = sentence.unwrap_or_else(|| format!("the case ended as `{cause}`"));
+        let fault = Fault { contract: case.id.to_string(), case: case.id.clone(), sentence };
+        let key = (case.id.to_string(), String::new(), cause);
+        faults.insert(key, Found { fault, cases: vec![case.id.clone()] });
+    }
+    faults
+}
+
+fn slower(before: &RunRecord, now: &RunRecord) -> Vec<Slower> {
+    let passed = |run: &RunRecord| -> BTreeMap<CaseId, f64> {
+        let passed = run.cases.iter().filter(|case| case.status == Status::Passed);
+        passed.map(|case| (case.id.clone(), case.seconds)).collect()
+    };
+    let earlier = passed(before);
+    let pair =
+        |(case, now): (CaseId, f64)| earlier.get(&case).map(|before| Slower { case, before: *before, now });
+    let is_slower = |pair: &Slower| pair.now > pair.before * TIMES && pair.now > pair.before + SECONDS;
+    passed(now).into_iter().filter_map(pair).filter(is_slower).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gather::gather;
+    use crate::judge;
+
+    fn run(cases: Vec<CaseReport>) -> RunRecord {
+        RunRecord { findings: gather(&cases), cases, ..RunRecord::default() }
+    }
+
+    fn broken(id: &str, contract: &str) -> CaseReport {
+        let finding = judge::promise_broken(contract, "NodePublishVolume", "x");
+        CaseReport::sample(id, Status::Failed).with_findings([finding])
+    }
+
+    fn names(faults: &[Fault]) -> Vec<(&str, &str)> {
+        faults.iter().map(|fault| (fault.contract.as_str(), fault.case.as_str())).collect()
+    }
+
+    #[test]
+    fn findings_are_new_mended_still_there_or_not_tried() {
+        let sample = CaseReport::sample;
+        let before = run(vec![
+            broken("a", "DRV-050"),
+            broken("b", "DRV-055"),
+            broken("c", "DRV-060"),
+            sample("d", Status::Leaked),
+            sample("e", Status::Passed),
+        ]);
+        let now = run(vec![
+            broken("a", "DRV-050"),
+            sample("b", Status::Passed),
+            sample("c", Status::SkippedDriver),
+            sample("d", Status::Leaked),
+            broken("e", "DRV-010"),
+        ]);
+        let since = between("before".into(), &before, &now);
+        assert_eq!(names(&since.new), [("DRV-010", "e")]);
+        assert_eq!(names(&since.mended), [("DRV-055", "b")]);
+        assert_eq!(names(&since.still_there), [("DRV-050", "a"), ("d", "d")]);
+        assert_eq!(names(&since.not_tried), [("DRV-060", "c")]);
+        assert_eq!(since.tally(), "1 new, 1 mended, 2 still there, 1 not tried");
+    }
+
+    #[test]
+    fn case_that_takes_much_longer_is_told_and_a_little_is_not() {
+        let took =
+            |seconds: f64, status| run(vec![CaseReport { seconds, ..CaseReport::sample("a", status) }]);
+        let slower = |before, now| {
+            let (before, now) = (took(before, Status::Passed), took(now, Status::Passed));
+            between(String::new(), &before, &now).slower.len()
+        };
+        assert_eq!([slower(0.1, 0.5), slower(0.5, 2.0), slower(10.0, 12.0), slower(2.0, 0.5)], [0, 1, 0, 0]);
+        let failed = between(String::new(), &took(0.1, Status::Failed), &took(9.0, Status::Passed));
+        assert_eq!(failed.slower, []);
+        let same = took(0.1, Status::Passed);
+        assert_eq!(between(String::new(), &same, &same).tally(), "nothing has changed");
+    }
+}

@@ -1,0 +1,79 @@
+//! Several cases on one driver, one after the other: each as if it had begun with it.
+//!
+//! After each case everything is looked at that is looked at after a case that runs alone, but for the driver's own end,
+//! which all of them have together. The first case that does not pass is the last one: it runs again, alone.
+
+use std::time::Instant;
+
+use harness::manifest::Sensitive;
+use harness::sandbox::Sandbox;
+use testbed::bed::Bed;
+use testbed::case::Case;
+use testbed::cx::Claims;
+use testbed::message::{Abilities, Orders};
+
+use super::aftermath::{Aftermath, Before};
+use super::{Voice, body, find, outcome, status_and_findings};
+use crate::event::Status;
+use crate::message::{SHIFT, Said, SharedCase};
+
+pub(super) async fn run_cases(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    cases: &[SharedCase],
+    abilities: &Abilities,
+    voice: &Voice,
+) -> Said {
+    let mut bed = match Bed::put_up(orders, sandbox, abilities).await {
+        Ok(bed) => bed,
+        Err(refusal) => return Said::Refused(refusal),
+    };
+    voice.hide(bed.journal.masks().clone());
+    let (began, at_first) = (Instant::now(), Before::take(sandbox));
+    let mut secrets = Vec::new();
+    let mut cases = cases.iter().peekable();
+    while let Some(next) = cases.next() {
+        let case = match find(&next.id) {
+            Ok(case) => case,
+            Err(refusal) => return Said::Refused(refusal),
+        };
+        voice.say(&Said::Begun(next.id.clone()));
+        let own = Orders { directory: next.directory.clone(), seed: next.seed, ..orders.clone() };
+        let (begin, before) = (Instant::now(), Before::take(sandbox));
+        let mut cx = voice.context(bed.next_case(&own, sandbox), case, &own);
+        let failure = body(case, &mut cx, &own).await.err();
+        let (seconds, failed) = (begin.elapsed().as_secs_f64(), failure.is_some());
+        let shared = cx.shared();
+        let after = Aftermath::between_cases(&shared.bed, &own, sandbox, before, failed).await;
+        let outcome = outcome(case, failure, after, &cx, seconds);
+        secrets.extend(shared.bed.secrets());
+        let left = shared.bed.left_over();
+        left.iter()
+            .for_each(|left| eprintln!("{} shares a driver, and {left} of it is still there", next.id));
+        let is_sound = outcome.status == Status::Passed && left.is_none();
+        voice.say(&Said::Outcome(Box::new(outcome)));
+        drop(shared);
+        let goes_on = is_sound && cases.peek().is_some() && began.elapsed() < SHIFT;
+        bed = match cx.into_bed() {
+            Ok(bed) if goes_on => bed,
+            Ok(bed) => return ended(&bed, orders, sandbox, &at_first, &secrets, case).await,
+            Err(shared) => return ended(&shared.bed, orders, sandbox, &at_first, &secrets, case).await,
+        };
+    }
+    Said::DriverEnded(None)
+}
+
+/// Ends the driver after the last of its cases, and says what that shows.
+async fn ended(
+    bed: &Bed,
+    orders: &Orders,
+    sandbox: &Sandbox,
+    before: &Before,
+    secrets: &[Sensitive<String>],
+    last: &Case,
+) -> Said {
+    let after = Aftermath::of_shared_driver(bed, orders, sandbox, before, secrets).await;
+    let found = (!after.is_clean())
+        .then(|| status_and_findings(last, None, after, Claims::default(), bed.journal.symbols(), 0.0));
+    Said::DriverEnded(found.map(Box::new))
+}

@@ -1,0 +1,62 @@
+//! Cases that share a driver: one that fails there runs again alone, and what only shows after other cases is told with
+//! them.
+
+use serial_test::file_serial;
+use tests::{Ended, Volproof, built, has_root};
+
+/// Runs cases one after the other against fake-csi with these arguments.
+fn run(arguments: &str, cases: &str) -> Ended {
+    let driver = format!(
+        "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} {arguments}",
+        built().display()
+    );
+    let run = Volproof::new().args("run --jobs 1 --report out --driver-cmd").arg(driver);
+    run.args(cases).run()
+}
+
+/// Each makes a volume or two, and the driver dies of its sixth: it outlives each of them alone.
+const CASES: &str = "csi::calls::detach_without_a_node_is_ok csi::calls::name_of_128_bytes_is_accepted \
+    csi::calls::size_limit_is_respected csi::calls::taken_name_with_another_size_is_refused \
+    csi::calls::unknown_file_system_is_refused csi::calls::volume_in_use_is_not_deleted";
+
+#[test]
+#[file_serial(root)]
+fn failure_that_needs_earlier_cases_is_told_with_them() {
+    if !has_root() {
+        return;
+    }
+    let ended = run(r#"--fault '{"method":"CreateVolume","skip":5,"times":1,"crash":true}'"#, CASES);
+    let bad = ended.results().bad();
+    assert_eq!((ended.code, bad.len()), (Some(1), 1), "{}", ended.told());
+    let case = &bad[0];
+    assert_eq!(case.status, "driver_exited", "{}", ended.told());
+    assert!(ended.told().contains("breaks on the same driver after"), "{}", ended.told());
+    // They and the case, in one lane: what the user is told to run shows it again.
+    let ids = format!("{} {}", case.after.join(" "), case.id);
+    assert!(!case.after.is_empty() && case.again.ends_with(&format!("--jobs 1 {ids}")), "{case:?}");
+    // The logs are those of the shared driver, and not of the case alone.
+    let logs = ended.directory.path().join("out/cases/shared-driver-1").join(&case.id);
+    let log =
+        std::fs::read_to_string(logs.join("driver.log")).expect("the driver's log is beside the case's");
+    assert!(log.contains("ordered fault"), "{log}");
+    let passed = ended.results().cases().into_iter().filter(|case| case.status == "passed").count();
+    assert_eq!(passed, 5, "{}", ended.told());
+}
+
+/// What a driver does wrong in one of several cases is told for that one alone, and all of them are told.
+#[test]
+#[file_serial(root)]
+fn failure_of_one_case_is_not_the_others() {
+    if !has_root() {
+        return;
+    }
+    let ended = run("--sabotage list-accepts-any-token", CASES);
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let ended = run("--sabotage list-accepts-any-token", "csi::calls");
+    let results = ended.results();
+    let bad = results.bad();
+    let ids: Vec<&str> = bad.iter().map(|case| case.id.as_str()).collect();
+    assert_eq!(ids, ["csi::calls::unknown_list_token_is_refused"], "{}", ended.told());
+    assert!(bad[0].after.is_empty(), "{bad:?}");
+    assert_eq!(results.cases().len(), 15, "{}", ended.told());
+}
