@@ -9,6 +9,7 @@ mod discovery;
 mod document;
 mod objects;
 mod patch;
+mod protobuf;
 mod refusal;
 mod resource;
 mod selector;

@@ -13,6 +13,17 @@ pub(super) fn after(wait: Duration) -> String {
     format(since.as_secs())
 }
 
+/// A moment before or after 1970; before it there is none that an object could have.
+pub(super) fn of(seconds: i64) -> String {
+    format(seconds.try_into().unwrap_or_default())
+}
+
+/// The same to the microsecond, as leases and events have it.
+pub(super) fn of_micros(seconds: i64, micros: i64) -> String {
+    let second = of(seconds);
+    format!("{}.{:06}Z", second.trim_end_matches('Z'), micros.clamp(0, 999_999))
+}
+
 fn format(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
@@ -40,6 +51,7 @@ mod tests {
     fn moments_are_written_as_dates() {
         assert_eq!(format(0), "1970-01-01T00:00:00Z");
         assert_eq!(format(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(super::of_micros(0, 1_200), "1970-01-01T00:00:00.001200Z");
         assert_eq!(format(1_795_219_199), "2026-11-20T23:59:59Z");
     }
 }

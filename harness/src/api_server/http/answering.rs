@@ -10,6 +10,7 @@ use super::Shared;
 use super::discovery;
 use super::objects::{Objects, namespaces};
 use super::patch::Format;
+use super::protobuf;
 use super::refusal::Refused;
 use super::resource::{QUESTIONS, Resource};
 use super::selector::Selector;
@@ -199,9 +200,10 @@ impl Request {
         })
     }
 
-    /// The body of a request that has to be JSON.
+    /// The object in the body of a request.
     fn json(&self) -> Result<Value, Refused> {
         match self.media_type.as_str() {
+            protobuf::MEDIA_TYPE => protobuf::read(&self.body),
             "" | "application/json" | "application/yaml" => self.read_body(),
             other => Err(Refused::media_type(other)),
         }

@@ -8,7 +8,7 @@ use api::{Claim, Key, Kind, Meta, Node, Secret};
 use contracts::event::{Client, Event, ObjectKind, Verb};
 use serde_json::{Value, json};
 
-use super::HttpApi;
+use super::{HttpApi, protobuf};
 use crate::Layout;
 use crate::api_server::{ApiServer, Sensitive};
 use crate::journal::Journal;
@@ -36,7 +36,7 @@ impl World {
         method: &str,
         path: &str,
         media: &str,
-        body: &str,
+        body: &[u8],
         token: &str,
     ) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.http.address()).unwrap();
@@ -45,16 +45,21 @@ impl World {
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: {media}\r\nContent-Length: {length}\r\n\r\n{body}"
+             Content-Type: {media}\r\nContent-Length: {length}\r\n\r\n"
         )
         .unwrap();
+        stream.write_all(body).unwrap();
         BufReader::new(stream)
     }
 
     fn ask(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.send(method, path, media, body.as_bytes())
+    }
+
+    fn send(&self, method: &str, path: &str, media: &str, body: &[u8]) -> (u16, Value) {
         let mut answer = String::new();
-        self.connect(method, path, media, &body, self.http.token()).read_to_string(&mut answer).unwrap();
+        self.connect(method, path, media, body, self.http.token()).read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let code = head.split(' ').nth(1).unwrap().parse().unwrap();
         (code, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned())))
@@ -76,7 +81,7 @@ impl World {
 
     /// The lines of a watch, as they come.
     fn watch(&self, path: &str) -> impl Iterator<Item = Value> + use<> {
-        let mut stream = self.connect("GET", path, "", "", self.http.token());
+        let mut stream = self.connect("GET", path, "", b"", self.http.token());
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
@@ -272,7 +277,7 @@ fn client_without_the_token_is_not_served() {
     let world = World::new();
     for (token, code) in [("wrong", "401"), (world.http.token(), "200")] {
         let mut answer = String::new();
-        world.connect("GET", "/api/v1/nodes", "", "", token).read_to_string(&mut answer).unwrap();
+        world.connect("GET", "/api/v1/nodes", "", b"", token).read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
     }
     assert_eq!(world.ok("GET", "/version", &Value::Null)["major"], "1");
@@ -282,7 +287,7 @@ fn client_without_the_token_is_not_served() {
     let path =
         format!("{}/api/v1/nodes", server.trim_start_matches(&format!("http://{}", world.http.address())));
     let mut answer = String::new();
-    world.connect("GET", &path, "", "", "").read_to_string(&mut answer).unwrap();
+    world.connect("GET", &path, "", b"", "").read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("node-1"), "{answer}");
 }
 
@@ -321,10 +326,30 @@ fn bad_requests_are_answered_with_a_status() {
     ] {
         assert_eq!(world.refused(method, path, &body).0, code, "{method} {path}");
     }
-    let protobuf = "application/vnd.kubernetes.protobuf";
-    assert_eq!(world.ask("POST", LEASES, protobuf, &lease("x")).0, 415);
+    assert_eq!(world.ask("POST", LEASES, protobuf::MEDIA_TYPE, &lease("x")).0, 400);
+    assert_eq!(world.ask("POST", LEASES, "application/cbor", &lease("x")).0, 415);
     let large = json!({ "metadata": { "name": "a" }, "data": { "x": "x".repeat(2 << 20) } });
     assert_eq!(world.ask("POST", "/api/v1/namespaces/default/configmaps", "application/json", &large).0, 413);
+}
+
+#[test]
+fn protobuf_of_a_real_client_is_written_like_json() {
+    let world = World::new();
+    for (method, path, body) in protobuf::tests::recorded() {
+        let (code, answer) = world.send(method, path, protobuf::MEDIA_TYPE, &body);
+        // Only the cluster itself attaches.
+        let expected = if path.ends_with("volumeattachments") { 403 } else { 201 };
+        let expected = if method == "DELETE" { 409 } else { expected };
+        assert_eq!(code, expected, "{method} {path} {answer}");
+    }
+    let claim: std::sync::Arc<Claim> = world.api.get("default", "a").unwrap();
+    assert_eq!((claim.spec.request.to_string(), claim.spec.class.as_deref()), ("1Gi".into(), Some("")));
+    assert_eq!(claim.spec.mode, api::VolumeMode::Block);
+    let secret: std::sync::Arc<Secret> = world.api.get("default", "s").unwrap();
+    assert_eq!(secret.data["key"].reveal(), b"a very secret");
+    let lease = world.ok("GET", &format!("{LEASES}/lock"), &Value::Null);
+    assert_eq!(lease["spec"]["renewTime"], "2026-01-02T03:04:05.678901Z");
+    assert_eq!(lease["spec"]["leaseTransitions"], 0);
 }
 
 #[test]
