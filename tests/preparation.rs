@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use expect_test::{Expect, expect};
@@ -272,6 +273,43 @@ fn driver_is_a_client_of_the_api_of_its_case() {
     assert!(
         trace.contains(r#""by":"driver","ev":"api","kind":"Other","object":"Lease kube-system/lock""#),
         "{trace}"
+    );
+}
+
+/// As client-go does in a pod, which knows nothing but the path of these files.
+const IN_POD: &str = r#"
+account=/var/run/secrets/kubernetes.io/serviceaccount
+test "$(cat $account/namespace)" = drivers || exit 8
+curl -sSf --cacert $account/ca.crt -H "Authorization: Bearer $(cat $account/token)" -H 'Content-Type: application/json' \
+  -d '{"metadata": {"name": "lock"}, "spec": {"holderIdentity": "driver"}}' \
+  "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/apis/coordination.k8s.io/v1/namespaces/drivers/leases"
+"#;
+
+#[test]
+#[file_serial(root)]
+fn driver_finds_the_api_as_in_a_pod() {
+    if !has_root() {
+        return;
+    }
+    if !Command::new("curl").arg("--version").output().is_ok_and(|ended| ended.status.success()) {
+        eprintln!("skipped: curl is not installed");
+        return;
+    }
+    let manifest = format!(
+        "command = ['bash', '-c', '''bash client.sh || exit $?; {}''']\n\
+         directory = '{{state}}'\nkubernetes = {{ namespace = 'drivers' }}\n[files]\n\"{{state}}/client.sh\" = '''{IN_POD}'''\n",
+        fake_csi("")
+    );
+    let run = Volproof::new().file("driver.toml", &manifest);
+    let case = "csi::calls::name_of_128_bytes_is_accepted";
+    let ended = run.args("run --driver driver.toml --report out").arg(case).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let trace = ended.directory.path().join("out/cases").join(case).join("trace.jsonl");
+    let trace = fs::read_to_string(trace).expect("the case has a trace");
+    assert!(trace.contains(r#""object":"Lease drivers/lock""#), "{trace}");
+    assert!(
+        !Path::new("/var/run/secrets/kubernetes.io/serviceaccount").exists(),
+        "it is the sandbox's alone"
     );
 }
 

@@ -12,6 +12,7 @@ mod registrar;
 pub(crate) mod rooted;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
 use std::io;
@@ -52,6 +53,8 @@ pub struct DriverOptions {
     pub log: PathBuf,
     /// The socket of the controller that another driver of the same manifest has started.
     pub other_controller: Option<PathBuf>,
+    /// Variables beside those of the manifest, which win.
+    pub variables: BTreeMap<String, String>,
     /// Limits for the driver, if any.
     pub cgroup: Option<Arc<Cgroup>>,
 }
@@ -80,6 +83,12 @@ pub enum DriverError {
     NoRoot {
         /// The path in the manifest.
         root: PathBuf,
+    },
+    /// The directory it is to run in is not there.
+    #[error("cannot start the driver: the directory that it runs in, `{directory}`, is not there")]
+    NoDirectory {
+        /// The path in the manifest.
+        directory: PathBuf,
     },
     /// Its state directory or log cannot be created.
     #[error("cannot prepare `{path}` for the driver")]
@@ -169,7 +178,11 @@ impl DriverError {
     pub fn has_ended(&self) -> bool {
         matches!(
             self,
-            Self::Exited { .. } | Self::NoCommand { .. } | Self::Start { .. } | Self::NoRoot { .. }
+            Self::Exited { .. }
+                | Self::NoCommand { .. }
+                | Self::Start { .. }
+                | Self::NoRoot { .. }
+                | Self::NoDirectory { .. }
         )
     }
 
@@ -186,6 +199,9 @@ impl DriverError {
             Self::NoSocket { is_told: true, .. } | Self::NotReady { .. } => {
                 Some("if the driver only needs longer: `--start-timeout 60s`, or `start` below `[timeouts]`")
             }
+            Self::NoDirectory { .. } => Some(
+                "`directory` is relative to the directory of the manifest; one below `{state}` has to be made by `prepare`",
+            ),
             Self::OtherName { .. } => Some("correct `name` in the manifest, or leave it out"),
             _ => None,
         }
@@ -519,15 +535,23 @@ fn launch(
     let pipe = log.pipe().map_err(|source| failed(&options.log, source))?;
     let placeholders = Placeholders::new(layout, &options.node, is_controller);
     let mut command = placeholders.fill_command(command);
+    let directory = manifest.directory.as_ref().map(|path| PathBuf::from(placeholders.fill(path)));
+    let mut env = options.variables.clone();
+    env.extend(placeholders.fill_values(&manifest.env));
     if let Some(root) = &manifest.root {
         if !root.is_dir() {
             return Err(DriverError::NoRoot { root: root.clone() });
         }
-        command = rooted::command(root, &manifest.host_paths, layout, command, is_controller);
+        command = rooted::command(root, manifest, layout, (command, directory.as_deref()), is_controller);
+    }
+    let directory = directory.filter(|_| manifest.root.is_none());
+    if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
+        return Err(DriverError::NoDirectory { directory: directory.clone() });
     }
     let start = Start {
         command: &command,
-        env: &placeholders.fill_values(&manifest.env),
+        env: &env,
+        directory,
         log: File::from(pipe),
         limits: options.cgroup.as_deref(),
         is_announced: !is_controller,

@@ -79,6 +79,9 @@ impl Layout {
         self.driver_state.join("kubeconfig")
     }
 
+    /// Where a client of Kubernetes looks when it runs in a pod: the same place in each container.
+    pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
     /// Where the API objects are served to the node.
     pub fn api_socket(&self) -> PathBuf {
         self.sockets().join("api.sock")

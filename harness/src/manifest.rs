@@ -47,6 +47,9 @@ pub struct Manifest {
     /// in it the driver sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
+    /// The directory that it runs in: a path in its `root` if it has one. `{state}` in it is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// The socket of a driver that already runs, instead of `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
@@ -76,7 +79,8 @@ pub struct Manifest {
     /// `{state}` and the node's root is thrown away, and told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<PathBuf>,
-    /// The API of a cluster, for a driver that is a client of it. `{kubeconfig}` alone gives it one without objects.
+    /// The API of a cluster, for a driver that is a client of it: found as in a pod, or by `{kubeconfig}`, which alone
+    /// gives it one without objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
     /// How many nodes may be played at once.
@@ -331,6 +335,9 @@ impl Manifest {
         if self.root.is_none() {
             command::resolve(&mut self.command, directory);
             command::resolve(&mut self.controller_command, directory);
+            if let Some(own) = self.directory.as_mut().filter(|own| !own.starts_with('{')) {
+                *own = directory.join(&*own).to_string_lossy().into_owned();
+            }
         }
         self.per_case.resolve(directory);
         self.per_run.resolve(directory);

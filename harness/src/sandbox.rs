@@ -25,6 +25,9 @@ mod machine;
 mod shared;
 pub mod visit;
 
+/// The source of each mount that a sandbox makes for itself.
+pub(crate) const SOURCE: &str = "volproof";
+
 pub use error::SandboxError;
 pub use init::{LOST_LIFELINE, SIGNALLED};
 pub use machine::{Bounds, Changed, MachineOptions, Written};

@@ -18,6 +18,7 @@ mod builder;
 mod claims;
 mod error;
 mod other_node;
+mod service_account;
 mod surroundings;
 
 use std::cell::RefCell;

@@ -59,6 +59,9 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Where the controller service is another process.
 # controller_socket = "/run/my-driver/controller.sock"
 
+# The directory that it runs in; in its `root`, if it has one.
+# directory = "{state}"
+
 # It may be started once more beside itself, for a second node. With the state "shared" both have the same {state} and
 # reach the same volumes; with "per_node" each has its own.
 # nodes = 2
@@ -87,8 +90,9 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # prepare = ["./start-cloud.sh"]
 # cleanup = ["./stop-cloud.sh"]
 
-# A driver that is a client of Kubernetes gets an API: {kubeconfig}, in the command, in [env] or in [files], is the path
-# of a file that says how to reach it. What it writes there is in the trace of the case. This adds what has to be there:
+# A driver that is a client of Kubernetes gets an API by this table: it finds it as in a pod, by the variables and the
+# files of its service account, or by {kubeconfig}, in the command, in [env] or in [files]: the path of a file that says
+# how to reach it. What it writes there is in the trace of the case. `objects` are there before it starts.
 # [kubernetes]
 # namespace = "kube-system"
 # objects = ["deploy/crds.yaml"]

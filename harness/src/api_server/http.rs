@@ -2,7 +2,8 @@
 //! and whatever else a client keeps there. Listens on the loopback address, in a thread of its own, so that a client
 //! that floods it takes no time from the case.
 //!
-//! JSON only, as all clients speak it. There are no roles: a client that has the token may do everything.
+//! Answers are JSON, which all clients read; bodies may be protobuf, too. HTTP and HTTPS are served at one port: a
+//! client in a pod insists on the latter. There are no roles: a client that has the token may do everything.
 
 mod answering;
 mod discovery;
@@ -15,6 +16,7 @@ mod resource;
 mod selector;
 mod serving;
 mod target;
+mod tls;
 mod watching;
 
 use std::io;
@@ -31,6 +33,7 @@ use super::ApiServer;
 use crate::yaml;
 use objects::Objects;
 use resource::Resource;
+use tls::Tls;
 
 /// The version of Kubernetes whose API this is.
 const VERSION: &str = "v1.34.0";
@@ -41,6 +44,8 @@ const VERSION: &str = "v1.34.0";
 pub enum HttpApiError {
     #[error("cannot listen on the loopback address")]
     Listen(#[source] io::Error),
+    #[error("cannot make a certificate")]
+    Certificate(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot read `{path}`")]
     Read {
         path: PathBuf,
@@ -75,6 +80,8 @@ impl Shared {
 pub struct HttpApi {
     shared: Shared,
     address: SocketAddr,
+    /// The certificate that vouches for the server.
+    authority: Arc<str>,
     namespace: String,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -105,10 +112,12 @@ impl HttpApi {
         }
         let (end, ended) = oneshot::channel();
         let served = shared.clone();
+        let tls = Tls::new().map_err(HttpApiError::Certificate)?;
+        let authority = Arc::clone(&tls.authority);
         let thread = std::thread::Builder::new().name("kube-api".to_owned());
-        let thread = thread.spawn(move || serving::serve(listener, &served, ended));
+        let thread = thread.spawn(move || serving::serve(listener, &served, &tls, ended));
         let thread = Some(thread.map_err(HttpApiError::Listen)?);
-        Ok(Self { shared, address, namespace: namespace.to_owned(), end: Some(end), thread })
+        Ok(Self { shared, address, authority, namespace: namespace.to_owned(), end: Some(end), thread })
     }
 
     /// Where it listens.
@@ -119,6 +128,21 @@ impl HttpApi {
     /// The token that clients have to show.
     pub fn token(&self) -> &str {
         &self.shared.token
+    }
+
+    /// The files of the service account that a client in a pod looks for, by their names.
+    pub fn service_account(&self) -> [(&'static str, &str); 3] {
+        [("ca.crt", &self.authority), ("namespace", &self.namespace), ("token", self.token())]
+    }
+
+    /// The variables by which a client in a pod finds the server.
+    pub fn service_variables(&self) -> [(&'static str, String); 3] {
+        let (host, port) = (self.address.ip().to_string(), self.address.port().to_string());
+        [
+            ("KUBERNETES_SERVICE_HOST", host),
+            ("KUBERNETES_SERVICE_PORT", port.clone()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
+        ]
     }
 
     /// What a client needs to find it.

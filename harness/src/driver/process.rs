@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
 use contracts::event::{Lifecycle, Role};
@@ -47,6 +48,8 @@ impl fmt::Display for Exit {
 /// How a process of a driver is started.
 pub(super) struct Start<'a> {
     pub(super) command: &'a [String],
+    /// Where it runs; the caller's if it is not said.
+    pub(super) directory: Option<PathBuf>,
     /// Variables beside those of the caller.
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) log: File,
@@ -63,7 +66,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn start(
-        Start { command, env, log, limits, is_announced }: Start<'_>,
+        Start { command, directory, env, log, limits, is_announced }: Start<'_>,
         journal: &Journal,
     ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
@@ -76,6 +79,9 @@ impl Process {
         let mut command = tokio::process::Command::new(program);
         // SAFETY: between fork and exec only descriptors are written to, which is async-signal-safe.
         unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
+        if let Some(directory) = &directory {
+            command.current_dir(directory);
+        }
         let mut child = command
             .args(arguments)
             .envs(env)

@@ -18,6 +18,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use serde::{Deserialize, Serialize};
 
 use crate::Layout;
+use crate::manifest::Manifest;
 
 pub(crate) const SUBCOMMAND: &str = "__driver-root";
 
@@ -28,26 +29,32 @@ const SEEN: [&str; 5] = ["/dev", "/proc", "/sys", "/etc/resolv.conf", "/etc/host
 struct Orders {
     root: PathBuf,
     seen: Vec<PathBuf>,
+    /// Whether it finds the files of its service account.
+    service_account: bool,
     /// Where its `/` is put together.
     place: PathBuf,
     command: Vec<String>,
+    /// The directory in its root that it runs in.
+    directory: PathBuf,
 }
 
 /// The command line that starts a driver in its root.
 pub(super) fn command(
     root: &Path,
-    opened: &[PathBuf],
+    manifest: &Manifest,
     layout: &Layout,
-    command: Vec<String>,
+    (command, directory): (Vec<String>, Option<&Path>),
     is_controller: bool,
 ) -> Vec<String> {
     // What lies below one of them is seen with it.
-    let opened = opened.iter().filter(|path| !SEEN.iter().any(|seen| path.starts_with(seen)));
+    let opened = manifest.host_paths.iter().filter(|path| !SEEN.iter().any(|seen| path.starts_with(seen)));
     let seen = SEEN.into_iter().map(PathBuf::from).filter(|path| path.exists());
     let seen = seen.chain([layout.root().to_owned(), layout.driver_state()]).chain(opened.cloned());
     let seen = seen.collect();
     let place = layout.state().join(if is_controller { "controller-root" } else { "root" });
-    let orders = Orders { root: root.to_owned(), seen, place, command };
+    let service_account = Path::new(Layout::SERVICE_ACCOUNT).is_dir() && manifest.wants_kubernetes();
+    let directory = directory.unwrap_or(Path::new("/")).to_owned();
+    let orders = Orders { root: root.to_owned(), seen, service_account, place, command, directory };
     let orders = serde_json::to_string(&orders).expect("paths that came from text are text");
     vec!["/proc/self/exe".to_owned(), SUBCOMMAND.to_owned(), orders]
 }
@@ -76,7 +83,8 @@ type Failed = (String, io::Error);
 
 fn enter(orders: &Orders) -> Result<(), Failed> {
     // Only clones that are made before have the node's mounts for their peers.
-    let seen = orders.seen.iter().map(|path| Ok((path, cloned(path)?)));
+    let account = orders.service_account.then(|| PathBuf::from(Layout::SERVICE_ACCOUNT));
+    let seen = orders.seen.iter().chain(&account).map(|path| Ok((path, cloned(path)?)));
     let seen = seen.collect::<Result<Vec<_>, Failed>>()?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(at("make a mount namespace"))?;
     let alone = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -84,7 +92,7 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
 
     let root = layered(&orders.root, &orders.place)?;
     for (path, tree) in seen {
-        let target = root.join(path.strip_prefix("/").unwrap_or(path));
+        let target = inside(&root, path);
         let made = match path.is_dir() {
             true => fs::create_dir_all(&target),
             false => target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&target, "")),
@@ -96,7 +104,17 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
     nix::unistd::chdir(&root).map_err(at("enter it"))?;
     nix::unistd::pivot_root(".", ".").map_err(at("change to it"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(at("leave the old one"))?;
-    nix::unistd::chdir("/").map_err(at("enter it"))
+    let directory = orders.directory.display().to_string();
+    nix::unistd::chdir(&orders.directory).map_err(at(format!("enter its directory `{directory}`")))
+}
+
+/// Where a path lies in the root, before that is `/`: `/var/run` is a link in most images, and leads out of it.
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    let path = match path.strip_prefix("/var/run") {
+        Ok(below) if root.join("var/run").is_symlink() => Path::new("run").join(below),
+        _ => path.strip_prefix("/").unwrap_or(path).to_owned(),
+    };
+    root.join(path)
 }
 
 fn cloned(path: &Path) -> Result<OwnedFd, Failed> {

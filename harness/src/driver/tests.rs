@@ -21,6 +21,7 @@ fn options(directory: &Path, command: &str) -> DriverOptions {
         node: "node-1".into(),
         log: directory.join("driver.log"),
         other_controller: None,
+        variables: Default::default(),
         cgroup: None,
     }
 }
@@ -28,6 +29,30 @@ fn options(directory: &Path, command: &str) -> DriverOptions {
 async fn start(options: DriverOptions) -> Result<Driver, DriverError> {
     let journal = Journal::new(Symbols::new(options.layout.clone()), None);
     Driver::start(options, journal).await
+}
+
+#[tokio::test]
+async fn driver_runs_in_the_directory_of_its_manifest() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut told = options(directory.path(), "sh -c 'echo runs in $PWD; exit 3' {endpoint}");
+    told.manifest.directory = Some("{state}".into());
+    let state = told.layout.driver_state().display().to_string();
+    let error = start(told.clone()).await.unwrap_err();
+    assert_eq!(error.tail(), [format!("runs in {state}")], "{error}");
+    told.manifest.directory = Some("/no/such/place".into());
+    let error = start(told).await.unwrap_err();
+    assert!(error.to_string().contains("the directory that it runs in, `/no/such/place`"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("prepare")));
+}
+
+#[tokio::test]
+async fn variables_of_the_manifest_win_over_those_of_the_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options(directory.path(), "sh -c 'echo $A $B; exit 3' {endpoint}");
+    options.variables = [("A", "case"), ("B", "case")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    options.manifest.env = [("B".to_owned(), "own {node}".to_owned())].into();
+    let error = start(options).await.unwrap_err();
+    assert_eq!(error.tail(), ["case own node-1"], "{error}");
 }
 
 #[tokio::test]

@@ -80,7 +80,8 @@ impl Manifest {
     /// Refuses unknown placeholders in everything that may have some, and any in what runs where none has a value.
     pub(super) fn check_placeholders(&self) -> Result<(), ManifestError> {
         let commands = [&self.command, &self.controller_command].into_iter().chain(self.per_case.commands());
-        let words = commands.flatten().chain(self.env.values()).chain(self.files.keys());
+        let words =
+            commands.flatten().chain(self.env.values()).chain(self.files.keys()).chain(&self.directory);
         if let Some((name, meant)) = command::unknown_placeholder(words.map(String::as_str)) {
             return Err(ManifestError::UnknownPlaceholder { name: name.to_owned(), meant });
         }

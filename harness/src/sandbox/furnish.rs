@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::machine::Machine;
-use super::{SandboxError, SandboxOptions};
+use super::{SOURCE, SandboxError, SandboxOptions};
 use crate::{Layout, ledger, observe};
 
 /// Mounts and makes everything. Returns the devices of what lives and dies with the namespace, and the machine as it is
@@ -123,7 +123,7 @@ fn cover_var_lib(layout: &Layout) -> Result<u64, SandboxError> {
     }
     let options =
         format!("lowerdir=/proc/self/fd/{},upperdir=/var/lib/upper,workdir=/var/lib/work", lower.as_raw_fd());
-    let stacked = mount(Some("volproof"), covered, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+    let stacked = mount(Some(SOURCE), covered, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
     if stacked.is_err() {
         // No overlay in this kernel: a bare tmpfs hides what else lies there, which few programs need.
         for layer in ["upper", "work"] {
@@ -148,7 +148,7 @@ pub(super) fn attach(
     flags: MsFlags,
     options: Option<&str>,
 ) -> Result<(), SandboxError> {
-    mount(fstype.map(|_| "volproof"), target, fstype, flags, options).map_err(|errno| SandboxError::Mount {
+    mount(fstype.map(|_| SOURCE), target, fstype, flags, options).map_err(|errno| SandboxError::Mount {
         what,
         target: target.to_owned(),
         source: io::Error::from(errno),

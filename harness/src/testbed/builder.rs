@@ -1,5 +1,6 @@
 //! Puts up a testbed.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::Mutex;
 
 use super::surroundings::write_kubeconfig;
-use super::{Surroundings, Testbed, TestbedError};
+use super::{Surroundings, Testbed, TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
@@ -119,13 +120,17 @@ impl Builder {
             true => Some(self.serve_driver(&api_server)?),
             false => None,
         };
+        let variables = http.as_ref().map_or_else(|| Ok(BTreeMap::new()), service_account::install)?;
         let preparation = match &self.never_started {
             None => Some(self.prepare().await?),
             Some(_) => None,
         };
         // The driver comes before the proxy, which listens at a path that has the driver's name in it.
         let driver = match &self.never_started {
-            None => Some(Driver::start(self.driver_options(), self.journal.clone()).await?),
+            None => {
+                let options = DriverOptions { variables: variables.clone(), ..self.driver_options() };
+                Some(Driver::start(options, self.journal.clone()).await?)
+            }
             Some(_) => None,
         };
         let capabilities = match (&driver, self.never_started) {
@@ -177,6 +182,7 @@ impl Builder {
             driver: driver.map(Mutex::new),
             preparation: Mutex::new(preparation),
             http,
+            variables,
             driver_killed: false.into(),
             driver_is_back: tokio::sync::Notify::new(),
             api_server,
@@ -232,6 +238,7 @@ impl Builder {
             node: self.node.clone(),
             log: self.logs.join("driver.log"),
             other_controller: None,
+            variables: BTreeMap::new(),
             cgroup: self.cgroup.clone(),
         }
     }

@@ -65,6 +65,7 @@ impl Surroundings {
             node: name.to_owned(),
             log: self.logs.join(format!("driver-{name}.log")),
             other_controller: controller.clone().filter(|_| self.manifest.starts_controller()),
+            variables: self.variables.clone(),
             cgroup: self.cgroup.clone(),
         };
         let driver = Driver::start(driver_options, journal.clone()).await?;

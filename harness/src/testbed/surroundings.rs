@@ -1,6 +1,7 @@
 //! Everything a node has around it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub struct Surroundings {
     pub(super) preparation: Mutex<Option<Preparation>>,
     /// The API, where the driver is a client of it.
     pub(super) http: Option<HttpApi>,
+    /// What leads the driver there, as in a pod.
+    pub(super) variables: BTreeMap<String, String>,
     /// Whether the driver is dead because somebody wanted that.
     pub(super) driver_killed: Cell<bool>,
     pub(super) driver_is_back: Notify,

@@ -132,8 +132,10 @@ fn value(field: &Field, raw: &Raw<'_>) -> Option<Value> {
             let parts = fields(raw.bytes)?;
             match number(1)? {
                 0 => number(2)?.into(),
-                _ => text(parts.iter().rev().find(|part| part.number == 3).map_or(&[][..], |part| part.bytes))?
-                    .into(),
+                _ => {
+                    text(parts.iter().rev().find(|part| part.number == 3).map_or(&[][..], |part| part.bytes))?
+                        .into()
+                }
             }
         }
         kind => document(schema::named(kind), raw.bytes)?.into(),

@@ -66,13 +66,15 @@ impl Refused {
     }
 
     pub(super) fn media_type(found: &str) -> Self {
-        let message =
-            format!("the body of the request was in an unknown format: {found}; this server reads JSON and protobuf");
+        let message = format!(
+            "the body of the request was in an unknown format: {found}; this server reads JSON and protobuf"
+        );
         Self::new(415, "UnsupportedMediaType", message)
     }
 
     pub(super) fn protobuf_kind(api_version: &str, kind: &str) -> Self {
-        let message = format!("the body is a {kind} of {api_version} in protobuf; this server reads that kind as JSON");
+        let message =
+            format!("the body is a {kind} of {api_version} in protobuf; this server reads that kind as JSON");
         Self::new(415, "UnsupportedMediaType", message)
     }
 

@@ -16,11 +16,14 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::Shared;
 use super::answering::{Answer, Request, answer};
 use super::refusal::Refused;
+use super::tls::Tls;
 use super::watching::Watching;
 
 /// Clients open a connection for each of their parts, at most.
@@ -39,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Serves until `ended` resolves.
-pub(super) fn serve(listener: TcpListener, shared: &Shared, ended: oneshot::Receiver<()>) {
+pub(super) fn serve(listener: TcpListener, shared: &Shared, tls: &Tls, ended: oneshot::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) =
         runtime.inspect_err(|error| tracing::error!("cannot serve the API to the driver: {error}"))
@@ -48,7 +51,7 @@ pub(super) fn serve(listener: TcpListener, shared: &Shared, ended: oneshot::Rece
     };
     runtime.block_on(async {
         tokio::select! {
-            () = accept(listener, shared) => {}
+            () = accept(listener, shared, tls) => {}
             _ = ended => {}
         }
     });
@@ -56,24 +59,48 @@ pub(super) fn serve(listener: TcpListener, shared: &Shared, ended: oneshot::Rece
     runtime.shutdown_background();
 }
 
-async fn accept(listener: TcpListener, shared: &Shared) {
+async fn accept(listener: TcpListener, shared: &Shared, tls: &Tls) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let (room, budget) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Budget::new()));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (shared, budget) = (shared.clone(), Arc::clone(&budget));
+        let (shared, budget, tls) = (shared.clone(), Arc::clone(&budget), tls.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            let service = hyper::service::service_fn(move |request| {
-                let (shared, budget) = (shared.clone(), Arc::clone(&budget));
-                async move { Ok::<_, Infallible>(respond(&shared, &budget, request).await) }
-            });
-            let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-            // How a client ends its connection is its own business.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            // A client that connects and says nothing must not keep its place for ever.
+            match tokio::time::timeout(PATIENCE, is_tls(&stream)).await {
+                Ok(true) => match tokio::time::timeout(PATIENCE, tls.acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => converse(stream, shared, budget).await,
+                    Ok(Err(error)) => tracing::info!("a client of the API has ended its handshake: {error}"),
+                    Err(_) => {}
+                },
+                Ok(false) => converse(stream, shared, budget).await,
+                Err(_) => {}
+            }
         });
     }
+}
+
+/// Whether a client begins with a TLS handshake: both are spoken at the one port.
+async fn is_tls(stream: &TcpStream) -> bool {
+    const HANDSHAKE: u8 = 22;
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1) if first[0] == HANDSHAKE)
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    shared: Shared,
+    budget: Arc<Budget>,
+) {
+    let service = hyper::service::service_fn(move |request| {
+        let (shared, budget) = (shared.clone(), Arc::clone(&budget));
+        async move { Ok::<_, Infallible>(respond(&shared, &budget, request).await) }
+    });
+    let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    // How a client ends its connection is its own business.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn respond(

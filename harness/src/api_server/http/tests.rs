@@ -291,6 +291,59 @@ fn client_without_the_token_is_not_served() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("node-1"), "{answer}");
 }
 
+/// Asks as a client in a pod does, and says which protocol was agreed upon.
+fn ask_by_tls(world: &World, authority: &str, protocols: &[&[u8]]) -> std::io::Result<(Vec<u8>, String)> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(ring::default_provider().into());
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(world.http.address()).await?;
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+        let mut stream = connector.connect(ServerName::from(world.http.address().ip()), stream).await?;
+        let agreed = stream.get_ref().1.alpn_protocol().unwrap_or_default().to_vec();
+        if agreed == b"h2" {
+            return Ok((agreed, String::new()));
+        }
+        let token = world.http.token();
+        let request =
+            format!("GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // A server that closes without a word has said everything.
+        let _ = stream.read_to_end(&mut answer).await;
+        Ok((agreed, String::from_utf8_lossy(&answer).into_owned()))
+    })
+}
+
+#[test]
+fn client_in_a_pod_finds_https_by_the_files_of_its_account() {
+    let world = World::new();
+    let [(_, authority), (_, namespace), (_, token)] = world.http.service_account();
+    assert_eq!((namespace, token), ("drivers", world.http.token()));
+    let (_, answer) = ask_by_tls(&world, authority, &[]).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("node-1"), "{answer}");
+    // As client-go does.
+    let (agreed, _) = ask_by_tls(&world, authority, &[b"h2", b"http/1.1"]).unwrap();
+    assert_eq!(agreed, b"h2");
+    let other = World::new();
+    let [(_, authority), ..] = other.http.service_account();
+    assert!(
+        ask_by_tls(&world, authority, &[]).is_err(),
+        "another cluster's authority vouches for nothing here"
+    );
+    let [(_, host), (_, port), _] = world.http.service_variables();
+    assert_eq!(format!("{host}:{port}"), world.http.address().to_string());
+}
+
 #[test]
 fn token_of_an_account_is_one_that_can_be_reviewed() {
     let world = World::new();

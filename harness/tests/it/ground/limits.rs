@@ -77,6 +77,7 @@ fn start(command: &str, layout: Layout, cgroup: Arc<Cgroup>) -> DriverError {
         node: "node-1".to_owned(),
         log,
         other_controller: None,
+        variables: Default::default(),
         cgroup: Some(cgroup),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
