@@ -1,8 +1,8 @@
 //! Holds what happened in a case against the numbered promises.
 
-use contracts::event::{Actor, Event, TraceLine};
+use contracts::event::{Actor, Event, RpcEnd, TraceLine};
 use contracts::promise::{self, Strength};
-use contracts::rule::books::is_unknown;
+use contracts::rule::books::{Books, is_unknown};
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::witnessed::{self, Found, Kind};
 use contracts::{driver, manager};
@@ -59,6 +59,8 @@ enum Reason<'a> {
     Broke(&'static str),
     /// It changed mounts without being asked to.
     Strayed,
+    /// It refused to unstage a volume that was published nowhere on the node any more: the code, and what it said.
+    KeptStaged(&'a str, &'a str),
     /// It refused this call for good.
     Refused(&'a str),
 }
@@ -66,18 +68,37 @@ enum Reason<'a> {
 impl<'a> Suspicion<'a> {
     fn all(trace: &'a [TraceLine], broken: &[(&'static Rule, Violation)]) -> Vec<Suspicion<'a>> {
         let broken = broken.iter().map(|(rule, violation)| (violation.seq, Reason::Broke(rule.id)));
-        let seen = trace.iter().filter_map(|line| match &line.event {
-            Event::RpcEnd(end) if end.code != "OK" && end.is_from_the_driver() && !is_unknown(&end.code) => {
-                Some((line.seq, Reason::Refused(&end.method)))
-            }
-            _ => None,
+        let mut books = Books::default();
+        let seen = trace.iter().filter_map(|line| {
+            let reason = match &line.event {
+                Event::RpcEnd(end)
+                    if end.code != "OK" && end.is_from_the_driver() && !is_unknown(&end.code) =>
+                {
+                    Some(refusal(&books, end))
+                }
+                _ => None,
+            };
+            books.apply(line);
+            reason.map(|reason| (line.seq, reason))
         });
+        let seen: Vec<_> = seen.collect();
         let strayed = witnessed::found(trace).into_iter();
         let strayed = strayed.filter(|found| found.kind == Kind::Stray && found.what.by == Actor::Driver);
         let strayed = strayed.map(|found| (found.seq, Reason::Strayed));
         broken.chain(strayed).chain(seen).map(|(seq, reason)| Suspicion { seq, reason }).collect()
     }
 }
+
+fn refusal<'a>(books: &Books, end: &'a RpcEnd) -> Reason<'a> {
+    let call = books.calls.get(&end.id).filter(|call| call.method == UNSTAGE);
+    let volume = call.and_then(|call| books.volume(call.volume()));
+    match volume.is_some_and(|volume| volume.published.is_empty()) {
+        true => Reason::KeptStaged(&end.code, &end.message),
+        false => Reason::Refused(&end.method),
+    }
+}
+
+const UNSTAGE: &str = "NodeUnstageVolume";
 
 fn violations(
     rules: &'static [&'static Rule],
@@ -143,6 +164,20 @@ fn managers(
     match suspicion.map(|suspicion| suspicion.reason) {
         Some(Reason::Broke(promise)) => consequence(found, promise),
         Some(Reason::Strayed) => consequence(found, STRAY),
+        // What showed at the end: the volume is staged for ever.
+        Some(Reason::KeptStaged(code, message)) if violation.seq == 0 => {
+            let said = symbols.text(message);
+            let sentence = format!(
+                "{UNSTAGE} of a volume that was unpublished everywhere was refused, with {code} ({said}), and so: {}",
+                found.sentence
+            );
+            let cites = format!(
+                "CSI 1.12, {UNSTAGE}: \"This RPC MUST undo the work by the corresponding `NodeStageVolume`\". {}",
+                found.cites
+            );
+            Finding { party: Party::Driver, sentence, cites, ..found }
+        }
+        Some(Reason::KeptStaged(..)) => unattributed(found, &format!("the driver refused {UNSTAGE} before")),
         Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
         None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
         None => {

@@ -23,7 +23,7 @@ use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::container::TERMINAL;
-use harness::driver::machine_options;
+use harness::driver::{Exit, machine_options};
 use harness::facts::in_guest;
 use harness::load;
 use harness::masks::Masks;
@@ -33,7 +33,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
-use testbed::cx::{Claims, Cx, Doing};
+use testbed::cx::{Claims, Cx, Doing, Shared};
 use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::{ask, foreign};
@@ -238,9 +238,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
         biased;
         // Nothing that a case waits for will come from a dead driver.
         exit = shared.bed.driver_crashes() => {
-            let (Doing { step, at }, mut chain) = (shared.last(), vec![bed::ended_by_itself(exit)]);
-            chain.extend(shared.bed.last_words().await.map(|words| format!("its last words: {words}")));
-            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.bed.look()) }.into() });
+            return Err(lost_driver(&shared, exit).await);
         }
         ended = run => ended,
     };
@@ -248,6 +246,10 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     match ended {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(failure))) => {
+            // A call that breaks off is heard of before the end of the process that broke it off.
+            if let Some(exit) = shared.bed.exit_under_way().await {
+                return Err(lost_driver(&shared, exit).await);
+            }
             let failure = failure.after_step(&last.step).with_story(|| shared.bed.look());
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
@@ -268,6 +270,12 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
     }
+}
+
+async fn lost_driver(shared: &Shared, exit: Exit) -> Failure {
+    let (Doing { step, at }, mut chain) = (shared.last(), vec![bed::ended_by_itself(exit)]);
+    chain.extend(shared.bed.last_words().await.map(|words| format!("its last words: {words}")));
+    Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.bed.look()) }.into() }
 }
 
 /// Keeps the words and the place of a panic; the backtrace goes to the worker's log.

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::csi::Request;
 use crate::event::{
-    ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind, OperationEdge,
-    ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, Verb, World,
+    Actor, ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind,
+    OperationEdge, ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, Verb, World,
 };
 use index::{Flights, Paths};
 
@@ -171,7 +171,13 @@ impl Books {
                 self.mounts.entry(mount.target.clone()).or_default().push(mount.clone())
             }
             Event::MountChg(mount) => self.change_mount(mount),
-            Event::MountDel(gone) => self.remove_mount(&gone.target, gone.id),
+            Event::MountDel(gone) => {
+                self.remove_mount(&gone.target, gone.id);
+                // A machine that starts anew has none of its devices open.
+                if gone.by == Actor::Harness {
+                    self.locks.remove(&gone.target);
+                }
+            }
             Event::Effect(effect) => self.effect(effect),
             Event::State(change) => self.state(change),
             Event::Operation(edge) => self.operation(edge),

@@ -95,6 +95,29 @@ fn driver_that_refused_a_call_may_have_led_to_it() {
 }
 
 #[test]
+fn driver_that_never_unstages_an_unpublished_volume_is_at_fault() {
+    let setup =
+        || [call(1, "NodeStageVolume", "OK", None), call(2, "NodePublishVolume", "OK", None)].concat();
+    let at_end = |events: &[Value]| {
+        let rest = Rest::default();
+        let found = judgement(&trace(events), Some(&rest), &Symbols::new(Layout::standard())).0;
+        let stays = found.into_iter().find(|finding| finding.contract == "INV-007");
+        stays.expect("the volume stays staged")
+    };
+    let refused = || call(4, "NodeUnstageVolume", "Internal", None);
+    let found = at_end(&[staged(), refused()].concat());
+    assert_eq!(found.party, Party::Driver, "{found:#?}");
+    assert!(
+        found.sentence.contains("that was unpublished everywhere was refused, with Internal"),
+        "{found:#?}"
+    );
+    // As long as it may be published, a caller may not even ask.
+    let publish = call(2, "NodePublishVolume", "DeadlineExceeded", None);
+    let found = at_end(&[staged(), publish, refused()].concat());
+    assert_eq!(found.party, Party::Unknown, "{found:#?}");
+}
+
+#[test]
 fn driver_that_unmounts_unasked_is_named() {
     let node = json!({"ev": "process", "who": "node", "edge": "start", "root": "/kl"});
     let stray = json!({"ev": "mount_del", "target": TARGET, "id": 1, "by": "driver", "seen_by": "fanotify"});

@@ -10,6 +10,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
+use harness::driver::Exit;
 use harness::guard::Guard;
 use harness::load;
 use harness::proxy::within;
@@ -29,6 +30,9 @@ const IMPATIENCE: Duration = Duration::from_secs(3);
 /// How long one call to the driver may take.
 const CALL: Duration = Duration::from_secs(10);
 
+/// How long a process may take to end that listens no more.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// The driver's own list of its volumes.
 #[derive(Debug)]
 pub enum Books {
@@ -42,6 +46,18 @@ impl Bed {
     /// How the driver ended, if nobody asked it to.
     pub async fn driver_exit(&self) -> Option<String> {
         self.driver_crash().await.map(super::ended_by_itself)
+    }
+
+    /// How a driver ends that nobody asked to, where its socket says that it is about to.
+    pub async fn exit_under_way(&self) -> Option<Exit> {
+        if self.driver_is_killed() || !self.has_driver() {
+            return None;
+        }
+        let socket = self.driver().lock().await.socket().to_owned();
+        match tokio::net::UnixStream::connect(&socket).await {
+            Ok(_) => self.driver_crash().await,
+            Err(_) => tokio::time::timeout(ENDING, self.driver_crashes()).await.ok(),
+        }
     }
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.

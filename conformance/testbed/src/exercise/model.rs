@@ -238,10 +238,14 @@ impl Inode {
         for (key, expected) in &self.attributes {
             let seen = attribute(path, key)?;
             if seen.as_ref() != Some(expected) {
-                let seen = seen.map_or("none".to_owned(), |seen| format!("{} bytes", seen.len()));
+                let seen = match seen {
+                    None => "it has no such attribute".to_owned(),
+                    Some(seen) => format!("seen {} bytes that differ", seen.len()),
+                };
                 let expected = expected.len();
-                let said = format!("`{key}` of `{name}`: expected {expected} bytes, seen {seen} that differ");
-                return Ok(Some(said));
+                return Ok(Some(format!(
+                    "the attribute `{key}` of `{name}`: expected {expected} bytes, {seen}"
+                )));
             }
         }
         Ok(None)

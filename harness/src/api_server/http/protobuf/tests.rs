@@ -1,3 +1,5 @@
+//! Bodies that a real client has sent, and what becomes of them.
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use expect_test::expect;
