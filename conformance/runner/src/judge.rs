@@ -36,6 +36,7 @@ pub(crate) fn judgement(
         managers(rule, violation, before.min_by_key(|earlier| earlier.reason), symbols)
     });
     let mut findings: Vec<Finding> = of_driver.chain(of_manager).collect();
+    tell_once_that_it_stays_staged(&mut findings);
     sort(&mut findings);
     (findings, judged)
 }
@@ -146,6 +147,23 @@ pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> 
         ..blank(rule.id, &violation.method, violation.cause)
     }
 }
+
+/// What else is left of a volume that a driver does not unstage follows from that.
+fn tell_once_that_it_stays_staged(findings: &mut [Finding]) {
+    let stays = |finding: &Finding| finding.party == Party::Driver && finding.contract == STAYS_STAGED;
+    if !findings.iter().any(stays) {
+        return;
+    }
+    let others =
+        findings.iter_mut().filter(|finding| finding.contract.starts_with("INV-") && !stays(finding));
+    for finding in others.filter(|finding| finding.party == Party::Driver) {
+        finding.party = Party::Unknown;
+        finding.consequence_of = STAYS_STAGED.to_owned();
+    }
+}
+
+/// The rule that a volume is unstaged in the end.
+const STAYS_STAGED: &str = "INV-007";
 
 /// A broken rule of the volume manager. Only where the driver did nothing that can have led to it is it said to be
 /// the manager's fault: a driver can unmount, cover or remove what the manager has made.

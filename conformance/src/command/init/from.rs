@@ -97,6 +97,13 @@ impl Draft {
                 .note("command: there is no DaemonSet, Deployment or StatefulSet with a driver".to_owned());
         };
         self.note(format!("command: {} {} in {}", workload.kind(), workload.name(), workload.file.display()));
+        let account =
+            workload.value["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+        if !account.is_empty() && found.definitions.is_empty() {
+            self.note(format!(
+                "the service account {account} is for the sidecars; if the driver itself is a client of Kubernetes, add the table [kubernetes]"
+            ));
+        }
         self.take_container("command", &driver);
         self.take_mounts(&driver);
         if let Some((workload, other)) = controller
@@ -111,10 +118,13 @@ impl Draft {
 
     fn take_container(&mut self, key: &str, driver: &Driver) {
         let container = &driver.container;
-        let env = self.environment(key, container);
+        let data = data_paths(driver);
+        let mut env = self.environment(key, container);
+        env.values_mut().for_each(|value| *value = in_state(std::mem::take(value), &data));
         let words = |field: &str| {
             let words = container[field].as_array().cloned().unwrap_or_default();
-            words.iter().map(|word| fill(word.as_str().unwrap_or_default(), &env)).collect::<Vec<_>>()
+            let filled = words.iter().map(|word| fill(word.as_str().unwrap_or_default(), &env));
+            filled.map(|word| in_state(word, &data)).collect::<Vec<_>>()
         };
         let mut command = words("command");
         if command.is_empty() {
@@ -178,18 +188,30 @@ impl Draft {
     }
 
     fn take_mounts(&mut self, driver: &Driver) {
+        let data = data_paths(driver);
+        let made: Vec<&str> =
+            data.iter().map(|(_, state)| state.as_str()).filter(|path| *path != STATE).collect();
+        if !made.is_empty() {
+            let words: Vec<String> = ["mkdir", "-p"].into_iter().chain(made).map(quoted).collect();
+            self.table("per_case").push(format!("prepare = [{}]", words.join(", ")));
+        }
         let mut opened = Vec::new();
         for (inside, host) in &driver.mounts {
-            let of_node = host.starts_with("/var/lib/kubelet") || host.starts_with("/var/lib/k0s/kubelet");
-            let of_machine =
-                ["/dev", "/sys", "/proc", "/run", "/etc", "/lib/modules", "/"].iter().any(|path| {
-                    host.trim_end_matches('/') == path.trim_end_matches('/')
-                        || *path != "/" && host.starts_with(&format!("{path}/"))
-                });
-            if !of_node && !of_machine {
+            let is_moved = inside.trim_end_matches('/') != host.trim_end_matches('/');
+            if !is_of_node(host) && !is_of_machine(host) {
+                if let Some((_, state)) = data.iter().find(|(path, _)| path == inside.trim_end_matches('/')) {
+                    self.note(format!("{inside}, in the cluster {host} of the machine, is {state} here"));
+                    continue;
+                }
+                if is_moved {
+                    self.note(format!(
+                        "the container has the machine's {host} at {inside}, and no argument says so: what the driver \
+                         writes to {inside} is thrown away after each case; if it takes a flag for that path, give it {{state}}"
+                    ));
+                    continue;
+                }
                 opened.push(host.clone());
-            }
-            if inside.trim_end_matches('/') != host.trim_end_matches('/') && !of_node {
+            } else if is_moved && !is_of_node(host) {
                 self.note(format!("the container sees the machine's {host} at {inside}: here it is where it is on the machine"));
             }
         }
@@ -337,6 +359,53 @@ impl Draft {
     }
 }
 
+/// The driver's own directory, which is there before it starts.
+const STATE: &str = "{state}";
+
+/// The paths at which the container has directories of the machine for its data, where its arguments or variables name
+/// them, and where they are here: one is the driver's own directory, several lie in it.
+fn data_paths(driver: &Driver) -> Vec<(String, String)> {
+    let spoken =
+        format!("{} {} {}", driver.container["command"], driver.container["args"], driver.container["env"]);
+    let of_data = driver.mounts.iter().filter(|(_, host)| !is_of_node(host) && !is_of_machine(host));
+    let paths = of_data.map(|(inside, _)| inside.trim_end_matches('/').to_owned());
+    let paths: Vec<String> = paths.filter(|path| path.len() > 1 && spoken.contains(path.as_str())).collect();
+    let several = paths.len() > 1;
+    let here = |path: &str| match several {
+        true => format!("{STATE}/{}", path.rsplit('/').next().unwrap_or_default()),
+        false => STATE.to_owned(),
+    };
+    paths.into_iter().map(|path| (path.clone(), here(&path))).collect()
+}
+
+/// A word with the paths of data replaced, where they are whole.
+fn in_state(word: String, data: &[(String, String)]) -> String {
+    data.iter().fold(word, |word, (path, state)| {
+        let mut parts = word.split(path.as_str());
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |done, part| {
+            let ends =
+                part.chars().next().is_none_or(|next| !next.is_alphanumeric() && !"-_.".contains(next));
+            let begins = done
+                .chars()
+                .next_back()
+                .is_none_or(|before| !before.is_alphanumeric() && !"-_./}".contains(before));
+            format!("{done}{}{part}", if ends && begins { state } else { path })
+        })
+    })
+}
+
+fn is_of_node(host: &str) -> bool {
+    host.starts_with("/var/lib/kubelet") || host.starts_with("/var/lib/k0s/kubelet")
+}
+
+fn is_of_machine(host: &str) -> bool {
+    ["/dev", "/sys", "/proc", "/run", "/etc", "/lib/modules", "/"].iter().any(|path| {
+        host.trim_end_matches('/') == path.trim_end_matches('/')
+            || *path != "/" && host.starts_with(&format!("{path}/"))
+    })
+}
+
 /// Replaces variables by their values, and what is a socket or a node by its placeholder.
 fn fill(word: &str, env: &BTreeMap<String, String>) -> String {
     let filled = env.iter().fold(word.to_owned(), |word, (name, value)| {
@@ -403,6 +472,7 @@ metadata: {name: node}
 spec:
   template:
     spec:
+      serviceAccountName: my-node
       containers:
       - {name: registrar, image: "registry.example.com/csi-node-driver-registrar:v2", args: ["--csi-address=/csi/csi.sock"]}
       - name: driver
@@ -417,7 +487,11 @@ spec:
         volumeMounts:
         - {name: kubelet, mountPath: /var/lib/kubelet}
         - {name: data, mountPath: /data}
+        - {name: cache, mountPath: /cache}
+        - {name: models, mountPath: /opt/models}
       volumes:
+      - {name: cache, hostPath: {path: /var/cache/my}}
+      - {name: models, hostPath: {path: /opt/models}}
       - {name: kubelet, hostPath: {path: /var/lib/kubelet}}
       - {name: data, hostPath: {path: /var/my-data}}
 "#;
@@ -437,7 +511,7 @@ spec:
         let text = written(&[("node.yaml", NODE), ("chart.yaml", "a: {{ .Values.x }}")]);
         for line in [
             "name = \"block.csi.example.com\"",
-            "command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--node={node}\", \"--dir\", \"/data\"]",
+            "command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--node={node}\", \"--dir\", \"{state}\"]",
             "[env]",
             "LEVEL = \"5\"",
             "[volume]",
@@ -452,8 +526,10 @@ spec:
             "unknown key `spec.podInfoOnMonut`; did you mean `podInfoOnMount`?",
             "the variable TOKEN comes from a secretKeyRef of the cluster",
             "[secrets] node_stage: the secret admin is in the cluster",
-            "the container sees the machine's /var/my-data at /data",
-            "host_paths = [\"/var/my-data\"]",
+            "/data, in the cluster /var/my-data of the machine, is {state} here",
+            "host_paths = [\"/opt/models\"]",
+            "the container has the machine's /var/cache/my at /cache, and no argument says so",
+            "the service account my-node is for the sidecars",
             "chart.yaml: a template",
             "says what its program is",
         ] {
@@ -478,6 +554,19 @@ spec:
 "#;
         let text = written(&[("a.yaml", NODE), ("b.yaml", controller)]);
         assert!(text.contains("controller_command = [\"/bin/controller\", \"--socket={socket}\"]"), "{text}");
+    }
+
+    #[test]
+    fn paths_of_data_are_below_the_drivers_own_directory() {
+        let data = [("/csi-data-dir".to_owned(), STATE.to_owned())];
+        let moved = |word: &str| in_state(word.to_owned(), &data);
+        assert_eq!(moved(r#"--datadir=[{"path":"/csi-data-dir"}]"#), r#"--datadir=[{"path":"{state}"}]"#);
+        assert_eq!(moved("--a=/csi-data-dir/x,/csi-data-dir"), "--a={state}/x,{state}");
+        assert_eq!(moved("--a=/x/csi-data-dir /csi-data-dir-2"), "--a=/x/csi-data-dir /csi-data-dir-2");
+        let several = NODE.replace("\"/data\"]", "\"/data\", \"--cache=/cache\"]");
+        let text = written(&[("node.yaml", &several)]);
+        assert!(text.contains(r#""--dir", "{state}/data", "--cache={state}/cache""#), "{text}");
+        assert!(text.contains(r#"prepare = ["mkdir", "-p", "{state}/cache", "{state}/data"]"#), "{text}");
     }
 
     #[test]
