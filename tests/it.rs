@@ -13,6 +13,7 @@ mod play;
 mod preparation;
 mod promises;
 mod registry;
+mod rerun;
 mod rooted;
 mod sabotage;
 mod secrets;

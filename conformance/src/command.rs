@@ -251,15 +251,17 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(exit) => {
-            let style =
-                if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
-            // Where even standard error is closed, the exit code has to do.
-            let text = exit.to_string();
-            drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
-            ExitCode::from(exit.code)
-        }
+        Err(exit) => ExitCode::from(print_error(&exit, colour)),
     }
+}
+
+/// Says why a command did not go as asked. Returns the exit code.
+fn print_error(exit: &Exit, colour: bool) -> u8 {
+    let style = if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
+    // Where even standard error is closed, the exit code has to do.
+    let text = exit.to_string();
+    drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
+    exit.code
 }
 
 /// Prints a text. A reader that closes the pipe early has seen enough.

@@ -28,10 +28,12 @@ mod again;
 mod bounds;
 mod place;
 mod reports;
+mod rerun;
 
 use again::again;
 use place::Place;
 use reports::{Reports, reporters};
+use rerun::Watched;
 
 /// Run the cases against a driver.
 #[derive(Debug, Args)]
@@ -81,6 +83,9 @@ pub(super) struct Flags {
     /// Write results.json, junit.xml, report.html and the logs of all cases here
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Run again each time the driver's program or manifest changes, until Ctrl-C, and tell what that has changed
+    #[arg(long, conflicts_with_all = ["socket", "keep"])]
+    rerun: bool,
     /// Tell what has changed since an earlier run: its directory, or its results.json
     #[arg(long, value_name = "PATH")]
     since: Option<PathBuf>,
@@ -226,26 +231,54 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     // Both are read before anything is started: what is wrong with them is wrong at once.
     manifest(&flags.driver, flags.rootless())?;
     // Before the run, which may write its own results over it.
-    let earlier = match &flags.since {
+    let mut earlier = match &flags.since {
         Some(path) => Some((path.display().to_string(), report::earlier(path)?)),
         None => None,
     };
+    loop {
+        let manifest = manifest(&flags.driver, flags.rootless());
+        let watched = manifest.map(|manifest| Watched::of(&manifest, flags.driver.driver.as_deref()));
+        let ended = run_on_kernels(&flags, &cases, earlier.as_ref(), colour, called);
+        let code = match ended {
+            Ok((code, record)) => {
+                earlier = record.map(|record| ("the run before".to_owned(), record)).or(earlier);
+                code
+            }
+            Err(exit) if flags.rerun && !exit.is_interruption() => super::print_error(&exit, colour),
+            Err(exit) => return Err(exit),
+        };
+        if !flags.rerun || code == exit_code::INTERRUPTED || !watched?.wait()? {
+            return Ok(code);
+        }
+    }
+}
+
+/// One run on each kernel that was chosen. Returns the worst code, and the last record.
+fn run_on_kernels(
+    flags: &Flags,
+    cases: &[&'static Case],
+    earlier: Option<&(String, RunRecord)>,
+    colour: bool,
+    called: &Called,
+) -> Result<(u8, Option<RunRecord>), Exit> {
     let kernels = match flags.tier {
         Tier::Vm => vm::chosen(&flags.kernel)?.into_iter().map(Some).collect(),
         _ => vec![None],
     };
     let several = kernels.len() > 1;
-    let mut worst = exit_code::OK;
+    let (mut worst, mut last) = (exit_code::OK, None);
     for kernel in kernels {
         let below = kernel.as_ref().filter(|_| several).map(|kernel| kernel.name.clone());
-        let code =
-            run_once(&flags, cases.clone(), kernel, below.as_deref(), earlier.clone(), colour, called)?;
-        worst = worse(worst, code);
-        if code == exit_code::INTERRUPTED {
+        let record =
+            run_once(flags, cases.to_vec(), kernel, below.as_deref(), earlier.cloned(), colour, called)?;
+        worst = worse(worst, record.exit_code);
+        let is_interrupted = record.interrupted;
+        last = Some(record);
+        if is_interrupted {
             break;
         }
     }
-    Ok(worst)
+    Ok((worst, last))
 }
 
 /// What a run over several kernels exits with: an interruption counts most, then a failure, and success least.
@@ -269,7 +302,7 @@ fn run_once(
     earlier: Option<(String, RunRecord)>,
     colour: bool,
     called: &Called,
-) -> Result<u8, Exit> {
+) -> Result<RunRecord, Exit> {
     let report =
         flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
     let reports = Reports::asked(report.as_deref())?;
@@ -291,7 +324,7 @@ fn run_once(
                 plan.earlier = earlier;
                 let record = dispatch::run(plan, ledger, reporters(flags, colour)).await?;
                 reports.write(&record)?;
-                Ok(record.exit_code)
+                Ok(record)
             }
             Err(exit) => {
                 drop(ledger.close().await);

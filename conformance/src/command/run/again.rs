@@ -16,7 +16,7 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
             if !word.contains('=') {
                 words.next();
             }
-        } else if !filters.contains(word) && !["--fail-fast", "--keep"].contains(&word.as_str()) {
+        } else if !filters.contains(word) && !["--fail-fast", "--keep", "--rerun"].contains(&word.as_str()) {
             kept.push(quoted(word));
         }
     }

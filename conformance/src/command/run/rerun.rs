@@ -1,0 +1,126 @@
+//! Runs again each time the driver changes: its program, a file that its command names, or its manifest.
+//!
+//! Reads the attributes of these files and nothing else of them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use harness::manifest::Manifest;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::{Exit, runtime};
+
+/// How often the files are looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// So many looks without a change: whoever writes the file has written all of it.
+const STILL: u32 = 2;
+
+/// What of a file changes when it is written or replaced.
+type Stamp = (u64, u64, i64, i64);
+
+/// The files of a driver, as they were when a run began.
+#[derive(Debug)]
+pub(super) struct Watched(Vec<(PathBuf, Option<Stamp>)>);
+
+impl Watched {
+    pub(super) fn of(manifest: &Manifest, file: Option<&Path>) -> Self {
+        let commands = [&manifest.command, &manifest.controller_command];
+        let programs = commands.into_iter().filter_map(|command| program(command.first()?));
+        // An interpreter's script is among the words.
+        let words = commands.into_iter().flatten().map(PathBuf::from).filter(|word| word.is_file());
+        let mut files: Vec<PathBuf> =
+            file.map(Path::to_owned).into_iter().chain(programs).chain(words).collect();
+        files.sort();
+        files.dedup();
+        Self(files.into_iter().map(|file| (stamp(&file), file)).map(|(stamp, file)| (file, stamp)).collect())
+    }
+
+    /// Waits until one of them has changed, all are there, and nobody writes to them any more. Returns whether that was
+    /// it, and not Ctrl-C.
+    pub(super) fn wait(&self) -> Result<bool, Exit> {
+        let names: Vec<String> = self.0.iter().map(|(file, _)| format!("`{}`", file.display())).collect();
+        eprintln!("  runs again when {} changes; Ctrl-C ends it", names.join(" or "));
+        runtime()?.block_on(async {
+            let failed = |error: std::io::Error| {
+                Exit::environment("cannot listen for signals").details([error.to_string()])
+            };
+            let mut polite = signal(SignalKind::terminate()).map_err(failed)?;
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => Ok(false),
+                _ = polite.recv() => Ok(false),
+                () = self.changed() => Ok(true),
+            }
+        })
+    }
+
+    async fn changed(&self) {
+        let now = || -> Vec<Option<Stamp>> { self.0.iter().map(|(file, _)| stamp(file)).collect() };
+        let before: Vec<Option<Stamp>> = self.0.iter().map(|(_, stamp)| *stamp).collect();
+        let (mut last, mut still) = (before.clone(), 0);
+        loop {
+            let seen = now();
+            let is_whole = seen != before && seen.iter().all(Option::is_some);
+            still = if is_whole && seen == last { still + 1 } else { 0 };
+            if still >= STILL {
+                return;
+            }
+            last = seen;
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let found = file.metadata().ok()?;
+    Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+}
+
+/// The file of a program, looked up as a shell does.
+fn program(word: &str) -> Option<PathBuf> {
+    if word.contains('/') {
+        return Some(PathBuf::from(word));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(word)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(directory: &Path) -> Watched {
+        let driver = directory.join("driver.sh");
+        let manifest = Manifest::from_command(&format!("sh {} --endpoint={{endpoint}}", driver.display()));
+        Watched::of(&manifest.expect("a command"), None)
+    }
+
+    #[test]
+    fn program_and_script_of_a_command_are_watched() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("driver.sh"), "").expect("a file");
+        let watched = watched(directory.path());
+        let files: Vec<&Path> = watched.0.iter().map(|(file, _)| file.as_path()).collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+        assert!(files.iter().any(|file| file.ends_with("sh")), "{files:?}");
+        assert!(files.contains(&directory.path().join("driver.sh").as_path()), "{files:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn change_is_seen_once_the_file_is_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let driver = directory.path().join("driver.sh");
+        std::fs::write(&driver, "").expect("a file");
+        let watched = watched(directory.path());
+        let changes = async |limit: u64| {
+            tokio::time::timeout(Duration::from_secs(limit), watched.changed()).await.is_ok()
+        };
+        assert!(!changes(10).await, "nothing has changed");
+        // A linker removes it first.
+        std::fs::remove_file(&driver).expect("it is there");
+        assert!(!changes(10).await, "it is not whole");
+        std::fs::write(&driver, "exec fake-csi").expect("a file");
+        assert!(changes(10).await);
+    }
+}

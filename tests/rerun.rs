@@ -1,0 +1,54 @@
+//! `--rerun`: the cases run again when the driver's program changes, and what that has changed is told.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serial_test::file_serial;
+use tests::{Volproof, built, has_root};
+
+/// A driver in the file, under its final name at once.
+fn write_driver(file: &Path, arguments: &str) {
+    let text = format!("#!/bin/sh\nexec {} __fake-csi \"$@\" {arguments}\n", built().display());
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).expect("a script");
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    std::fs::rename(&new, file).expect("they are in one directory");
+}
+
+#[test]
+#[file_serial(root)]
+fn driver_that_was_mended_runs_again_and_the_finding_is_gone() {
+    if !has_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let driver = place.path().join("driver");
+    write_driver(&driver, "--sabotage list-accepts-any-token");
+    let command =
+        format!("{} --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}", driver.display());
+    let run = Volproof::new()
+        .args("run --rerun csi::calls::unknown_list_token_is_refused --driver-cmd")
+        .arg(command);
+    let (mut child, _directory) = run.start();
+    let out = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut told = Vec::new();
+    for line in out.lines() {
+        let line = line.expect("it is text");
+        if line.contains("Finding ListVolumes") {
+            write_driver(&driver, "");
+        }
+        let is_end = line.contains("Since the run before");
+        told.push(line);
+        if is_end {
+            break;
+        }
+    }
+    let group = Pid::from_raw(child.id().try_into().expect("a process id"));
+    killpg(group, Signal::SIGINT).expect("it waits for the next change");
+    let code = child.wait().expect("it ends").code();
+    assert!(told.iter().any(|line| line.contains("Since the run before: 1 mended")), "{told:#?}");
+    assert!(matches!(code, Some(0 | 130)), "{code:?}: {told:#?}");
+}
