@@ -22,7 +22,14 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
         let explained = case.findings.iter().any(|finding| !is_story(case, finding) && explains(finding));
         for finding in case.findings.iter().filter(|finding| !(explained && is_story(case, finding))) {
             let clarity = Clarity::of(case, position);
-            match gathered.iter_mut().find(|(_, known)| known.finding.key() == finding.key()) {
+            // Cases that stop at the same answer tell one story.
+            let is_same = |known: &RunFinding| {
+                let both_are_stories =
+                    is_story(case, finding) && known.finding.contract == known.case.as_str();
+                let is_told = !finding.sentence.is_empty() && known.finding.sentence == finding.sentence;
+                known.finding.key() == finding.key() || both_are_stories && is_told
+            };
+            match gathered.iter_mut().find(|(_, known)| is_same(known)) {
                 Some((best, known)) if clarity < *best => {
                     let before = std::mem::replace(&mut known.case, case.id.clone());
                     known.also_in.push(before);
@@ -118,6 +125,33 @@ mod tests {
         let both =
             CaseReport::sample("c", Status::Failed).with_findings([story("c"), finding("still mounted")]);
         assert_eq!(contracts(&[both]), ["DRV-031"]);
+    }
+
+    #[test]
+    fn stories_that_end_with_the_same_answer_are_one_finding() {
+        let story = |case: &str, said: &str| Finding {
+            contract: case.into(),
+            sentence: said.into(),
+            party: Party::Unknown,
+            ..finding(said)
+        };
+        let refused = "CreateSnapshot answered Unknown (no path is set), and not OK.";
+        let cases = [
+            CaseReport::sample("a", Status::Failed).with_findings([story("a", refused)]),
+            CaseReport::sample("b", Status::Failed).with_findings([story("b", "another story")]),
+            CaseReport::sample("c", Status::Failed).with_findings([story("c", refused)]),
+        ];
+        let told: Vec<String> = gather(&cases)
+            .into_iter()
+            .map(|found| {
+                format!(
+                    "{} {:?}",
+                    found.case.as_str(),
+                    found.also_in.iter().map(|id| id.as_str()).collect::<Vec<_>>()
+                )
+            })
+            .collect();
+        assert_eq!(told, [r#"a ["c"]"#, "b []"]);
     }
 
     #[test]

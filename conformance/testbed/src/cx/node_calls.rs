@@ -346,7 +346,11 @@ impl NodeCalls {
         })
     }
 
+    /// The request to publish at a target of this name. The directory above it is there: CSI has the caller see to it,
+    /// and a driver may look at the target before it looks at anything else.
     pub fn publish_request(&self, target: &str) -> Value {
+        // Without it the call fails.
+        drop(self.target(target).parent().map(std::fs::create_dir_all));
         let mut request = self.stage_request();
         request["targetPath"] = json!(self.target(target));
         if !self.shared.bed.stages() || self.inline {
@@ -380,8 +384,6 @@ impl NodeCalls {
         change: fn(&mut Value),
     ) -> impl Future<Output = Result<Answer>> + use<> {
         let path = self.target(target);
-        // A directory that cannot be made fails the call.
-        drop(path.parent().map(std::fs::create_dir_all));
         self.used(|used| used.targets.insert(path));
         let mut request = self.publish_request(target);
         change(&mut request);
