@@ -116,6 +116,12 @@ impl Cx {
             for field in fields {
                 let answer = cx.take(method, without(request.clone(), field)).await?;
                 cx.unmake(&answer).await?;
+                if method == "NodePublishVolume" && answer.is_ok() {
+                    // The next is another use of the volume: a caller undoes this one first.
+                    let undo =
+                        json!({ "volumeId": request["volumeId"], "targetPath": request["targetPath"] });
+                    drop(cx.call("NodeUnpublishVolume", undo).await?);
+                }
                 if answer.code() != "InvalidArgument" {
                     wrong.push(format!("`{}` answered {}", field.replace('/', "."), answer.code()));
                 }
