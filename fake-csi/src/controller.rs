@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status};
 
 use crate::ability::Ability;
 use crate::driver::Driver;
+use crate::sabotage::Sabotage;
 
 mod attach;
 pub(crate) mod create;
@@ -82,8 +83,10 @@ impl Controller for ControllerService {
         &self,
         _: Request<v1::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<v1::ControllerGetCapabilitiesResponse>, Status> {
-        use v1::controller_service_capability::{Rpc, Type};
+        use v1::controller_service_capability::{Rpc, Type, rpc};
         let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_controller());
+        let hides = self.driver.breaks(Sabotage::ExpansionWithoutCall);
+        let types = types.filter(|kind| !hides || *kind != rpc::Type::ExpandVolume);
         let capabilities = types
             .map(|kind| v1::ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),

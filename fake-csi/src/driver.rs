@@ -66,7 +66,7 @@ impl Driver {
         }
         let journal = Journal::open(&options.state)?;
         let in_flight = Arc::new(InFlight::new(options.sabotage));
-        Ok(Self {
+        let driver = Self {
             options,
             journal,
             in_flight,
@@ -74,7 +74,9 @@ impl Driver {
             all_volumes: Mutex::default(),
             counter: AtomicU64::default(),
             seen: Mutex::default(),
-        })
+        };
+        driver.refuse_lock_of_the_dead()?;
+        Ok(driver)
     }
 
     /// Leaves a file that only this container has, if a sabotage relies on it.
@@ -119,9 +121,14 @@ impl Driver {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
     }
 
+    /// Whether [`Self::is_first`] was asked of `thing`.
+    pub(crate) fn has_seen(&self, thing: &str) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(thing)
+    }
+
     /// Whether a volume was detached since the driver started.
     pub(crate) fn has_detached(&self) -> bool {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains("a detached volume")
+        self.has_seen("a detached volume")
     }
 
     /// The bug: a volume belongs to the path where it was first staged.
@@ -144,6 +151,42 @@ impl Driver {
             return Err(Status::internal(format!("cannot log in with {secrets:?}")));
         }
         Ok(())
+    }
+
+    /// Refuses a volume context that is too large; the bug: the driver makes such.
+    pub(crate) fn check_context(&self, context: &BTreeMap<String, String>) -> Result<(), Status> {
+        if self.breaks(Sabotage::ContextTooLarge) {
+            return Ok(());
+        }
+        crate::validate::map("volume_context", context)
+    }
+
+    /// The bug: a program that has ended is never asked how.
+    pub(crate) fn leave_zombie(&self) {
+        if self.breaks(Sabotage::PublishLeavesZombie) {
+            drop(std::process::Command::new("true").spawn());
+        }
+    }
+
+    /// The bug: the lock of a driver that was killed is taken for that of one that runs.
+    fn refuse_lock_of_the_dead(&self) -> anyhow::Result<()> {
+        let lock = self.lock_file();
+        if !self.breaks(Sabotage::RestartNeedsCleanEnd) {
+            return Ok(());
+        }
+        anyhow::ensure!(!exists(&lock), "`{}` is there: another driver runs", lock.display());
+        Ok(std::fs::write(lock, std::process::id().to_string())?)
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.options.state.join("lock-of-the-driver")
+    }
+
+    /// Lets go of what keeps another driver from starting.
+    pub(crate) fn leave_in_order(&self) {
+        if self.breaks(Sabotage::RestartNeedsCleanEnd) {
+            drop(std::fs::remove_file(self.lock_file()));
+        }
     }
 
     /// Dies if the text is not ASCII and that is the sabotage.

@@ -177,8 +177,11 @@ where
     }
 }
 
-/// Replaces the right code with INTERNAL, if that is the sabotage.
+/// Replaces the right code with INTERNAL, or leaves out the message, if that is the sabotage.
 fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Body> {
+    if sabotage == Some(Sabotage::ErrorsWithoutWords) {
+        answer.headers_mut().remove(Status::GRPC_MESSAGE);
+    }
     let spoiled = match sabotage {
         Some(Sabotage::WrongCodeForMissingField) => Code::InvalidArgument,
         Some(Sabotage::WrongCodeForUnknownVolume) => Code::NotFound,

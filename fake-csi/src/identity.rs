@@ -26,7 +26,10 @@ impl Identity for IdentityService {
         }
         Ok(Response::new(v1::GetPluginInfoResponse {
             name,
-            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            vendor_version: match self.driver.breaks(Sabotage::VersionMissing) {
+                true => String::new(),
+                false => env!("CARGO_PKG_VERSION").to_owned(),
+            },
             manifest: Default::default(),
         }))
     }
@@ -38,7 +41,7 @@ impl Identity for IdentityService {
         use v1::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
         let can = |ability| self.driver.can(ability);
         let mut types = vec![service::Type::ControllerService];
-        if can(Ability::Topology) {
+        if can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyUnannounced) {
             types.push(service::Type::VolumeAccessibilityConstraints);
         }
         if can(Ability::GroupSnapshot) {

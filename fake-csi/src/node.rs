@@ -104,7 +104,8 @@ impl Node for NodeService {
         let capabilities = types
             .filter(|kind| !flaps || *kind != rpc::Type::StageUnstageVolume)
             .filter(|kind| {
-                *kind != rpc::Type::ExpandVolume || !self.driver.breaks(Sabotage::ExpandLeftToNobody)
+                let hides = [Sabotage::ExpandLeftToNobody, Sabotage::ExpansionWithoutCall];
+                *kind != rpc::Type::ExpandVolume || !hides.into_iter().any(|one| self.driver.breaks(one))
             })
             .map(|kind| v1::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
             .collect();
@@ -125,7 +126,10 @@ impl Node for NodeService {
         }
         Ok(Response::new(v1::NodeGetInfoResponse {
             node_id,
-            max_volumes_per_node: self.driver.options.max_volumes,
+            max_volumes_per_node: match self.driver.breaks(Sabotage::NegativeVolumeLimit) {
+                true => -1,
+                false => self.driver.options.max_volumes,
+            },
             accessible_topology: topology,
         }))
     }

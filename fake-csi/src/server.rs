@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tower::layer::layer_fn;
 
 use crate::ability::Ability;
-use crate::books::{Books, Node};
+use crate::books::{Books, Node, Volume};
 use crate::control::{self, SOCKET};
 use crate::controller::ControllerService;
 use crate::driver::{Driver, Options};
@@ -56,7 +56,7 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     // The control socket first: a client that has reached an endpoint can use it.
     let unmounts = driver.breaks(Sabotage::TerminatedUnmounts);
     let leaving: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
-    let state = driver.options.state.clone();
+    let (state, ending) = (driver.options.state.clone(), Arc::clone(&driver));
     let name = format!("control-{}.sock", nodes[0].0.name);
     let listener = listen(&state.join(&name))?;
     link_control(&state, &name)?;
@@ -81,6 +81,7 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     for (_, endpoint) in &nodes {
         drop(std::fs::remove_file(endpoint));
     }
+    ending.leave_in_order();
     Ok(())
 }
 
@@ -102,6 +103,15 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         let forgotten = |books: &Books| books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect();
         let gone = driver.journal.read(forgotten)?;
         driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((gone, ())))?;
+    }
+    if driver.breaks(Sabotage::RestartForgetsPublished) {
+        let unpublished = |books: &Books| {
+            let volumes = books.volumes.values().cloned();
+            let without = volumes.map(|volume| Volume { targets: Default::default(), ..volume });
+            without.map(|volume| Entry::Volume(Box::new(volume))).collect()
+        };
+        let forgotten = driver.journal.read(unpublished)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
     }
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {

@@ -186,6 +186,14 @@ impl DriverError {
         )
     }
 
+    /// Whether a driver that could be started before is to blame for it.
+    pub fn is_of_the_driver(&self) -> bool {
+        matches!(
+            self,
+            Self::Exited { .. } | Self::NoSocket { .. } | Self::NotReady { .. } | Self::Answers { .. }
+        )
+    }
+
     /// An action that may help, as one line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use contracts::csi::Request;
 use contracts::event::{
-    self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, PodChange, PodPhase, ProcessEdge,
-    Role, RpcEnd, RpcStart, Step, TraceLine, Unreadable,
+    self, ApiChange, DirectAnswer, DirectCall, Effect, EffectKind, Event, Lifecycle, PodChange, PodPhase,
+    ProcessEdge, Role, RpcEnd, RpcStart, Step, TraceLine, Unreadable,
 };
 use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
@@ -95,6 +95,14 @@ pub struct Outcome {
 pub struct Excuse {
     journal: Journal,
     call: u64,
+    answer: Option<DirectAnswer>,
+}
+
+impl Excuse {
+    /// Records what the driver has answered.
+    pub fn answered(&mut self, answer: DirectAnswer) {
+        self.answer = Some(answer);
+    }
 }
 
 impl Drop for Excuse {
@@ -103,7 +111,8 @@ impl Drop for Excuse {
         self.journal.change(|state| {
             state.flights.remove(&self.call);
             let (volume, paths) = Default::default();
-            let call = DirectCall { id: self.call, edge: event::Edge::End, volume, paths };
+            let answer = self.answer.take();
+            let call = DirectCall { id: self.call, edge: event::Edge::End, volume, paths, answer };
             state.push(Event::DirectCall(call));
         });
     }
@@ -143,6 +152,7 @@ impl Journal {
             appeared: BTreeMap::new(),
             follows_node: false,
             told_secrets: BTreeSet::new(),
+            secrets_in_contexts: BTreeSet::new(),
             kept: None,
         };
         Self { symbols, masks, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
@@ -170,6 +180,16 @@ impl Journal {
         if let Some(key) = self.masks().confided_in(message) {
             self.state().told_secrets.insert((method.to_owned(), key));
         }
+    }
+
+    /// Looks for a secret in what the driver answered to a call that is not recorded.
+    pub(crate) fn look_for_secrets_in_context(&self, method: &str, answer: &Value) {
+        self.state().look_at_context(method, answer);
+    }
+
+    /// The calls that answered a context with a secret that the driver was given, each with the secret's key.
+    pub fn secrets_in_contexts(&self) -> Vec<(String, String)> {
+        self.state().secrets_in_contexts.iter().cloned().collect()
     }
 
     /// The calls whose error repeated a secret that the driver was given, each with the secret's key.
@@ -330,6 +350,7 @@ impl Journal {
             {
                 state.told_secrets.insert((end.method.clone(), key));
             }
+            state.look_at_context(&end.method, &end.resp);
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
             state.push(Event::RpcEnd(end));
             state.own.accept();
@@ -363,9 +384,10 @@ impl Journal {
             let paths = witnessed::changed_paths(method, request).unwrap_or_default();
             let (volume, paths) =
                 (request.volume_id().to_owned(), paths.into_iter().map(str::to_owned).collect());
-            state.push(Event::DirectCall(DirectCall { id: call, edge: event::Edge::Start, volume, paths }));
+            let edge = event::Edge::Start;
+            state.push(Event::DirectCall(DirectCall { id: call, edge, volume, paths, answer: None }));
         });
-        Excuse { journal: self.clone(), call }
+        Excuse { journal: self.clone(), call, answer: None }
     }
 
     /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.

@@ -14,11 +14,13 @@ use std::sync::{Mutex, PoisonError};
 
 use contracts::event::{Actor, Mount as MountLine, MountDel};
 
+mod below;
 mod fanotify;
 mod mountinfo;
 mod poll;
 mod statmount;
 
+pub use below::mode_below_mounts;
 pub(crate) use mountinfo::parse as parse_mountinfo;
 pub use statmount::MountId;
 

@@ -206,7 +206,11 @@ impl Proxy {
         let uri = PathAndQuery::try_from(path.as_str()).expect("names have no blanks");
         let answer = self.front.forward(&uri, MetadataMap::new(), message.into()).await;
         Ok(match answer {
-            Ok(answer) => Ok(csi_proto::json::response(&path, answer.get_ref())?),
+            Ok(answer) => {
+                let answer = csi_proto::json::response(&path, answer.get_ref())?;
+                self.front.journal.look_for_secrets_in_context(method, &answer);
+                Ok(answer)
+            }
             Err(status) => {
                 self.front.journal.look_for_secrets(method, status.message());
                 Err(status)

@@ -258,10 +258,12 @@ impl Recovery {
             return;
         }
         for recovered in desired::identify(self, view) {
+            let unidentified = (self.directories.len(), self.stages.len());
             self.remove_directory_of(&recovered);
-            if let Some(at) = &recovered.rebuilt.device_mount_path
-                && self.stages.remove(at).is_some()
-            {
+            if let Some(at) = &recovered.rebuilt.device_mount_path {
+                self.stages.remove(at);
+            }
+            if (self.directories.len(), self.stages.len()) != unidentified {
                 steps.push(Step::ReviewInUse);
             }
             self.adopt(recovered, steps);

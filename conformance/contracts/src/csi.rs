@@ -7,6 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::event::{RpcEnd, RpcStart};
 
+mod answer;
+
+/// The fields of answers that are held against what CSI demands of every answer.
+pub const ANSWERED_FIELDS: &[(&str, &str)] = answer::FIELDS;
+
 macro_rules! fields {
     ($($name:ident = $field:literal in $message:literal,)*) => {
         $(pub(crate) const $name: &str = $field;)*
@@ -197,6 +202,30 @@ impl RpcEnd {
 }
 
 impl<'a> Response<'a> {
+    pub(crate) fn of(json: &'a Value) -> Self {
+        Self(json)
+    }
+
+    /// A field that is longer than CSI allows, and how long it is.
+    pub(crate) fn too_long(self) -> Option<String> {
+        answer::too_long(self.0)
+    }
+
+    /// A number that must not be negative and is; nothing where there is no such number at all.
+    pub(crate) fn negative(self) -> Option<Option<String>> {
+        answer::has_number(self.0).then(|| answer::negative(self.0))
+    }
+
+    /// A field that CSI requires and that is not there.
+    pub(crate) fn missing(self, method: &str) -> Option<String> {
+        answer::missing(method, self.0)
+    }
+
+    /// The same of the snapshots in an answer; nothing where there are none.
+    pub(crate) fn missing_of_snapshot(self, method: &str) -> Option<Option<String>> {
+        answer::missing_of_snapshot(method, self.0)
+    }
+
     /// The handle of a volume that was made.
     pub fn created_volume(self) -> &'a str {
         text(&self.0[VOLUME], CREATED_ID)

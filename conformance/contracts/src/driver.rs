@@ -11,6 +11,7 @@ use crate::rule::books::{Call, Progress};
 use crate::rule::{Books, Rule};
 
 mod again;
+mod answer;
 mod identity;
 mod publish;
 mod stage;
@@ -19,8 +20,7 @@ mod unpublish;
 mod volumes;
 
 pub use identity::{CAPABILITIES, NODE};
-pub use publish::NOT_THE_DEVICE;
-pub use touched::NO_DEVICE;
+pub use publish::{NOT_MOUNTED, lacks_device};
 
 /// Every rule that binds the driver and can be judged from a trace, by number. Each is a promise of
 /// [`crate::promise`], in its words.
@@ -59,6 +59,10 @@ pub const RULES: &[&Rule] = &[
     &touched::BESIDE_THE_PATH,
     &again::STAGED,
     &again::PUBLISHED,
+    &answer::SNAPSHOT,
+    &answer::COMPLETE,
+    &answer::NO_NEGATIVE_SIZE,
+    &answer::ERRORS_IN_WORDS,
 ];
 
 /// The call that has just been answered by the driver itself.

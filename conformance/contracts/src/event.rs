@@ -343,6 +343,24 @@ pub struct DirectCall {
     pub volume: String,
     /// The paths it names, the one to be changed first.
     pub paths: Vec<String>,
+    /// What the driver answered, at the end of a call that was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<DirectAnswer>,
+}
+
+/// See [`DirectCall`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectAnswer {
+    /// The bare method name.
+    pub method: String,
+    /// The gRPC code in Go's spelling.
+    pub code: String,
+    /// The driver's message, if the code is not `OK`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The answer as JSON; null unless the code is `OK`.
+    #[serde(default)]
+    pub resp: Value,
 }
 
 /// See [`Event::MountsLost`].

@@ -8,12 +8,13 @@
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 11x names
 //! and lists, 12x what a workload sees, 13x the resources of a running driver, 14x and 15x copies and sizes, 16x what is
-//! in a volume.
+//! in a volume, 17x what stands in answers.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+mod answers;
 mod behaviour;
 mod copies;
 mod data;
@@ -84,6 +85,7 @@ const CHAPTERS: &[Chapter] = &[
     process::PROMISES,
     copies::PROMISES,
     data::PROMISES,
+    answers::PROMISES,
 ];
 
 /// All promises, by number.

@@ -55,7 +55,9 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
 
 /// The promises that the first answers kept.
 pub(crate) fn kept(abilities: &Abilities) -> BTreeSet<String> {
-    let tried = [("DRV-007", true), ("DRV-008", !abilities.says.topology.is_empty())];
+    let tells_topology = !abilities.says.topology.is_empty();
+    let tried =
+        [("DRV-007", true), ("DRV-008", tells_topology), ("DRV-173", true), ("DRV-174", tells_topology)];
     let is_broken = |id: &str| abilities.wrong.iter().any(|answer| answer.promise.as_deref() == Some(id));
     let kept = tried.into_iter().filter(|(id, is_tried)| *is_tried && !is_broken(id));
     kept.map(|(id, _)| id.to_owned()).collect()
@@ -98,11 +100,11 @@ mod tests {
     fn first_answers_keep_only_the_promises_that_they_answer() {
         let kept = |abilities: &Abilities| kept(abilities).into_iter().collect::<Vec<_>>();
         let mut abilities = Abilities::default();
-        assert_eq!(kept(&abilities), ["DRV-007"]);
+        assert_eq!(kept(&abilities), ["DRV-007", "DRV-173"]);
         abilities.says.topology.insert("zone".to_owned(), "z1".to_owned());
-        assert_eq!(kept(&abilities), ["DRV-007", "DRV-008"]);
+        assert_eq!(kept(&abilities), ["DRV-007", "DRV-008", "DRV-173", "DRV-174"]);
         abilities.wrong.push(answer(Some("DRV-007")));
-        assert_eq!(kept(&abilities), ["DRV-008"]);
+        assert_eq!(kept(&abilities), ["DRV-008", "DRV-173", "DRV-174"]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
 pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
     let strength = promise::find(rule.id).map(|promise| promise.strength);
     let mut sentence = described(violation, symbols);
-    if [driver::NO_DEVICE, driver::NOT_THE_DEVICE].contains(&violation.cause) {
+    if driver::lacks_device(violation) {
         sentence += " The driver said yes to a block volume; if it has none, CreateVolume is to refuse it with INVALID_ARGUMENT.";
     }
     Finding {
@@ -269,10 +269,12 @@ fn blank(contract: &str, method: &str, cause: &str) -> Finding {
 
 /// The finding of a promise that a case has seen broken by itself.
 pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
+    // A case may say it in the words of a rule, so that both are one finding.
+    let is_fragment = !method.is_empty() && cause.starts_with(char::is_lowercase) && !cause.ends_with('.');
     Finding {
         party: Party::Driver,
         strength: promise::find(id).map(|promise| promise.strength),
-        sentence: cause.to_owned(),
+        sentence: if is_fragment { format!("{method}: {cause}.") } else { cause.to_owned() },
         cites: promise_cited(id),
         ..blank(id, method, cause)
     }
@@ -332,6 +334,17 @@ pub(crate) fn secret_repeated(method: &str, key: &str) -> Finding {
     let cause = format!("the message of its error repeats the secret `{key}`");
     let sentence = format!("{method}: {cause}, which the driver was given. Callers log such messages.");
     Finding { sentence, ..promise_broken(SECRETS, method, &cause) }
+}
+
+/// No secret in what a driver tells of a volume.
+pub(crate) const NO_SECRET_IN_CONTEXT: &str = "DRV-175";
+
+/// A secret that stands in a context that a driver has answered: everybody who may look at the cluster's volumes reads it.
+pub(crate) fn secret_in_context(method: &str, key: &str) -> Finding {
+    let cause = format!("the context that it answers holds the secret `{key}`");
+    let sentence =
+        format!("{method}: {cause}, which the driver was given. A cluster keeps contexts in the open.");
+    Finding { sentence, ..promise_broken(NO_SECRET_IN_CONTEXT, method, &cause) }
 }
 
 /// A secret that stands in a log.

@@ -87,6 +87,10 @@ const JUDGED_BY_THE_SUITE: &[(&str, &str)] = &[
     ("DRV-094", "the logs and the error messages of each case"),
     ("DRV-098", "the processes that are left when a case has unstaged its volumes"),
     ("DRV-130", "each case that makes the calls of a node"),
+    ("DRV-133", "each case that ends the driver and starts it again"),
+    ("DRV-173", "the first questions to the driver"),
+    ("DRV-174", "the first questions to the driver"),
+    ("DRV-175", "the answers to all calls with secrets"),
 ];
 
 /// What judges a promise beside rules and the bodies of cases.

@@ -48,13 +48,14 @@ use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;
 use harness::masks::TELLING;
 use harness::node::NodeError;
-use harness::proxy::{Gate, Rule};
+use harness::proxy::{Gate, Rule, code_name, is_unanswered, unreadable};
 use harness::sandbox::Ownership;
 use harness::testbed::{OtherNode, Testbed, TestbedError};
 use harness::tmpfs::Tmpfs;
+use tonic::Status;
 
 use crate::call::{Code, Method};
-use crate::failure::{Place, What, chain};
+use crate::failure::{Place, What, chain, words};
 use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
 use crate::message::Abilities;
@@ -120,6 +121,10 @@ pub(crate) struct Made {
     /// Secrets of the case's own calls, by method.
     canaries: RefCell<BTreeMap<String, String>>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
+    /// How long the slowest call of the case's own took until it was answered.
+    slowest: Cell<Duration>,
+    /// Ids of volumes and snapshots that calls of the case's own have deleted.
+    deleted: RefCell<BTreeSet<String>>,
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.
     leaving: RefCell<BTreeSet<String>>,
@@ -157,6 +162,8 @@ pub(crate) enum StepError {
     Ours(Vec<String>),
     /// The machine has not enough of something: which, what to do, and what came of it.
     Environment(Vec<String>),
+    /// The driver broke a numbered promise, in so many words.
+    Promise(&'static str, String),
 }
 
 impl StepError {
@@ -165,6 +172,7 @@ impl StepError {
             Self::Broken(chain) => What::Broken { chain, seen: None },
             Self::Ours(chain) => What::Ours(chain),
             Self::Environment(chain) => What::Environment(chain),
+            Self::Promise(contract, cause) => What::Promise { contract, method: String::new(), cause },
         }
     }
 
@@ -175,6 +183,11 @@ impl StepError {
     pub(crate) fn of_testbed(error: &TestbedError) -> Self {
         match error {
             TestbedError::Driver(error @ DriverError::Overloaded { .. }) => Self::Environment(chain(error)),
+            TestbedError::Driver(error) if error.is_of_the_driver() => {
+                let told =
+                    format!("The driver was ended and does not start again: {}.", chain(error).join(": "));
+                Self::Promise(STARTS_AGAIN, told)
+            }
             TestbedError::Driver(error) => Self::Broken(chain(error)),
             TestbedError::Refused(why) => {
                 Self::Broken(vec!["The node does not take the driver.".to_owned(), why.clone()])
@@ -194,7 +207,7 @@ impl StepError {
                 chain.insert(chain.len().min(1), reason);
                 Self::Environment(chain)
             }
-            ours @ Self::Ours(_) => ours,
+            ours @ (Self::Ours(_) | Self::Promise(..)) => ours,
         }
     }
 
@@ -234,6 +247,12 @@ const CHANGING: [&str; 8] = [
     "NodeUnpublishVolume",
 ];
 
+/// The promise of a driver that makes copies.
+const COPIES: &str = "DRV-014";
+
+/// The promise of a driver that is ended in the middle of a case.
+pub(crate) const STARTS_AGAIN: &str = "DRV-133";
+
 type Result<T = ()> = std::result::Result<T, StepError>;
 
 impl Bed {
@@ -241,6 +260,14 @@ impl Bed {
     pub(crate) async fn create_volume(&self, spec: &VolumeSpec) -> Result {
         match self.try_create_volume(spec).await? {
             Ok(()) => Ok(()),
+            Err(ProvisionError::Create { source, .. }) if spec.source.is_some() && is_refusal(&source) => {
+                let told = format!(
+                    "CreateVolume of a copy answered {} \"{}\".",
+                    code_name(source.code()),
+                    words(&source)
+                );
+                Err(StepError::Promise(COPIES, told))
+            }
             Err(refused) => Err(StepError::Broken(chain(&refused))),
         }
     }
@@ -532,6 +559,12 @@ impl Bed {
         let canaries = canaries.values().cloned().map(Sensitive::new);
         self.secrets.iter().cloned().chain(telling).chain(canaries).collect()
     }
+}
+
+/// Whether a driver has said by itself that it does not do it, and has not only run out of space.
+fn is_refusal(status: &Status) -> bool {
+    let says_nothing = matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted);
+    !says_nothing && unreadable(status).is_none() && !is_unanswered(status)
 }
 
 /// What is said of a driver that nobody asked to end.

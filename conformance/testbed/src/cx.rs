@@ -33,7 +33,7 @@ use std::rc::Rc;
 use contracts::promise::Strength;
 use expect_test::Expect;
 
-use crate::bed::{Bed, StepError};
+use crate::bed::{Bed, STARTS_AGAIN, StepError};
 use crate::call::{Code, Method};
 use crate::failure::{Failure, Place, Result, What, place};
 use crate::message::{Expectation, Orders, Progress};
@@ -276,7 +276,11 @@ impl Process {
             doing.done(match self.who {
                 Provider::Node => bed.node.restart().await.map_err(|error| StepError::ours(&error)),
                 Provider::Driver => bed.start_driver().await.map_err(|error| StepError::of_testbed(&error)),
-            })
+            })?;
+            if let Provider::Driver = self.who {
+                self.shared.claims.borrow_mut().kept.insert(STARTS_AGAIN);
+            }
+            Ok(())
         }
     }
 

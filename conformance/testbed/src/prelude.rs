@@ -13,5 +13,6 @@ pub use api::VolumeSource;
 pub use api::environment::HolderKind;
 pub use api::pod::Projection;
 pub use api::storage::FsGroupPolicy;
+pub use contracts::driver::NOT_MOUNTED;
 pub use harness::device_mapper::Manner;
 pub use harness::fault_fs::{Fault as FileFault, Operation as FileCall, Rule as FileRule};

@@ -20,7 +20,7 @@ impl Driver {
         validate::required("volume_id", &request.volume_id)?;
         node_id(&request.node_id)?;
         let capability = validate::capability(request.volume_capability.as_ref())?;
-        validate::map("volume_context", &request.volume_context)?;
+        self.check_context(&request.volume_context)?;
         if request.readonly && !self.can(Ability::PublishReadonly) {
             return Err(Status::invalid_argument("this driver cannot publish to a node for reading only"));
         }
@@ -76,7 +76,8 @@ impl Driver {
             let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), ())) };
             let mut volume = volume.clone();
             let before = volume.attached.len();
-            volume.attached.retain(|node, _| !request.node_id.is_empty() && *node != request.node_id);
+            let from_all = request.node_id.is_empty() && !self.breaks(Sabotage::DetachFromNone);
+            volume.attached.retain(|node, _| !from_all && *node != request.node_id);
             let changed = volume.attached.len() != before;
             if !changed && self.breaks(Sabotage::DetachForgetsIdempotence) {
                 return Err(Status::not_found("the volume is not published to this node"));

@@ -74,6 +74,9 @@ impl Driver {
         if self.options.padding > 0 {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
         }
+        if self.breaks(Sabotage::SecretInContext) {
+            answered.volume_context.extend(request.secrets.clone());
+        }
         Ok(v1::CreateVolumeResponse { volume: Some(answered) })
     }
 
@@ -133,6 +136,10 @@ impl Driver {
                 .clone()
                 .into_iter()
                 .chain([(BACKING_KEY.to_owned(), backing_name(volume.backing))])
+                .chain(
+                    self.breaks(Sabotage::ContextTooLarge)
+                        .then(|| ("padding".to_owned(), "p".repeat(5 << 10))),
+                )
                 .collect(),
             content_source: match self.breaks(Sabotage::CopyHidesItsSource) {
                 true => None,

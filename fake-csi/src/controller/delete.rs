@@ -86,12 +86,15 @@ impl Driver {
     ) -> Result<v1::ValidateVolumeCapabilitiesResponse, Status> {
         validate::required("volume_id", &request.volume_id)?;
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
-        validate::map("volume_context", &request.volume_context)?;
+        self.check_context(&request.volume_context)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("secrets", &request.secrets)?;
         let volume = self.volume(&request.volume_id)?;
-        let refusal =
-            capabilities.iter().find_map(|capability| self.supports(volume.backing, capability).err());
+        let looked_at = match self.breaks(Sabotage::ValidateLooksAtFirst) {
+            true => &capabilities[..1],
+            false => &capabilities[..],
+        };
+        let refusal = looked_at.iter().find_map(|capability| self.supports(volume.backing, capability).err());
         let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
         let is_old = |one: &Capability| one.mode == Mode::SingleNodeWriter;
         let unknown = capabilities.iter().any(is_old) && self.breaks(Sabotage::RefusesSingleNodeWriter);

@@ -112,11 +112,16 @@ impl Driver {
         if self.can(Ability::PublishedNodes) { volume.attached.keys().cloned().collect() } else { Vec::new() }
     }
 
+    /// The words of a condition.
+    pub(crate) fn words(&self, words: &str) -> String {
+        if self.breaks(Sabotage::ConditionWithoutWords) { String::new() } else { words.to_owned() }
+    }
+
     fn condition(&self, volume: &Volume) -> Option<v1::VolumeCondition> {
         let is_there = crate::driver::exists(&self.contents_of(volume));
         self.can(Ability::Condition).then(|| v1::VolumeCondition {
             abnormal: !is_there,
-            message: if is_there { "present" } else { "its contents are gone" }.to_owned(),
+            message: self.words(if is_there { "present" } else { "its contents are gone" }),
         })
     }
 }

@@ -60,7 +60,7 @@ impl Driver {
                 snapshot
             }
         };
-        let mut described = describe(&snapshot);
+        let mut described = self.describe_snapshot(&snapshot);
         if self.breaks(Sabotage::SnapshotWithoutTime) {
             described.creation_time = None;
         }
@@ -101,7 +101,7 @@ impl Driver {
         validate::required("snapshot_id", &request.snapshot_id)?;
         validate::map("secrets", &request.secrets)?;
         let snapshot = self.snapshot(&request.snapshot_id)?;
-        let mut described = describe(&snapshot);
+        let mut described = self.describe_snapshot(&snapshot);
         described.ready_to_use &= !self.breaks(Sabotage::GetSnapshotNotReady);
         Ok(v1::GetSnapshotResponse { snapshot: Some(described) })
     }
@@ -130,7 +130,7 @@ impl Driver {
         snapshots.sort_by_key(|snapshot| snapshot.number);
         let (snapshots, next_token) = page.cut(snapshots, next, |snapshot| snapshot.number)?;
         let told = |snapshot: &Snapshot| {
-            let mut described = describe(snapshot);
+            let mut described = self.describe_snapshot(snapshot);
             if self.breaks(Sabotage::ListSnapshotsForgetsSource) {
                 described.source_volume_id.clone_from(&described.snapshot_id);
             }
@@ -138,6 +138,11 @@ impl Driver {
         };
         let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(told(snapshot)) });
         Ok(v1::ListSnapshotsResponse { entries: entries.collect(), next_token })
+    }
+
+    fn describe_snapshot(&self, snapshot: &Snapshot) -> v1::Snapshot {
+        let described = describe(snapshot);
+        v1::Snapshot { ready_to_use: !self.breaks(Sabotage::SnapshotNeverReady), ..described }
     }
 
     pub(crate) fn snapshot(&self, id: &str) -> Result<Snapshot, Status> {

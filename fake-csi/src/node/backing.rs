@@ -126,10 +126,25 @@ impl NodeService {
 
     /// The bug: the first device that is found.
     fn device_of_another(&self, volume: &Volume) -> Result<Option<LoopDevice>, Status> {
+        let others = self.driver.journal.read(|books| books.volumes.clone())?;
+        if self.driver.breaks(Sabotage::PublishSwapsDevices) {
+            let twin =
+                others.values().find(|other| other.id != volume.id && other.staged.contains_key(&*self.name));
+            let Some(twin) = twin else { return Ok(None) };
+            let pair =
+                format!("{} {} swapped", volume.number.min(twin.number), volume.number.max(twin.number));
+            // From the moment when both are staged and none is published.
+            let is_swapped =
+                self.driver.has_seen(&pair) || volume.targets.len() < 2 && twin.targets.is_empty();
+            if is_swapped {
+                _ = self.driver.is_first(&pair);
+                return Ok(LoopDevice::find(&self.driver.contents_of(twin), false)?);
+            }
+            return Ok(None);
+        }
         if !self.driver.breaks(Sabotage::BlockShowsOther) {
             return Ok(None);
         }
-        let others = self.driver.journal.read(|books| books.volumes.clone())?;
         let others = others.values().filter(|other| other.id != volume.id);
         let mut found =
             others.filter_map(|other| LoopDevice::find(&self.driver.contents_of(other), false).ok()?);

@@ -47,7 +47,7 @@ impl NodeService {
         let path = validate::path("target_path", &request.target_path)?;
         let capability = validate::capability(request.volume_capability.as_ref())?;
         validate::map("publish_context", &request.publish_context)?;
-        validate::map("volume_context", &request.volume_context)?;
+        self.driver.check_context(&request.volume_context)?;
         validate::map("secrets", &request.secrets)?;
         if !self.driver.breaks(Sabotage::PublishFollowsLink) {
             validate::not_a_link("target_path", &path)?;
@@ -105,6 +105,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::PublishKeepsMemory) {
             std::mem::forget(vec![1_u8; 256 << 10]);
         }
+        self.driver.leave_zombie();
         self.make_target(volume, &staging, path, target)
     }
 

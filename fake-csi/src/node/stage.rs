@@ -23,7 +23,7 @@ impl NodeService {
         let path = validate::path("staging_target_path", &request.staging_target_path)?;
         let capability = validate::capability(request.volume_capability.as_ref())?;
         validate::map("publish_context", &request.publish_context)?;
-        validate::map("volume_context", &request.volume_context)?;
+        self.driver.check_context(&request.volume_context)?;
         validate::map("secrets", &request.secrets)?;
         if !self.driver.breaks(Sabotage::StageFollowsLink) {
             validate::not_a_link("staging_target_path", &path)?;

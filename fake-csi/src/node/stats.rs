@@ -30,7 +30,7 @@ impl NodeService {
         let is_shown = self.is_visible(&volume, &path)? || self.driver.breaks(Sabotage::AlwaysHealthy);
         let condition = v1::VolumeCondition {
             abnormal: !is_shown,
-            message: if is_shown { "mounted" } else { "no longer mounted" }.to_owned(),
+            message: self.driver.words(if is_shown { "mounted" } else { "no longer mounted" }),
         };
         let usage = match (is_block, is_shown) {
             (_, false) => Vec::new(),

@@ -131,6 +131,9 @@ impl NodeService {
             }
             Access::Mount { flags, group, .. } => {
                 make_directory(path)?;
+                if self.driver.breaks(Sabotage::TargetOpenToAll) {
+                    drop(fs::set_permissions(path, Permissions::from_mode(0o777)));
+                }
                 let mut per_mount = backing::mount_options(flags).flags.per_mount;
                 if target.readonly && !self.driver.breaks(Sabotage::PublishIgnoresReadOnly) {
                     per_mount |= MsFlags::MS_RDONLY;

@@ -13,6 +13,7 @@ use serial_test::file_serial;
 
 use crate::world::{World, in_namespace};
 
+mod answers;
 mod behaviour;
 mod copies;
 mod data;
@@ -97,4 +98,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour copies data identity mounts names neighbours publish reboot repeat size snapshots stage unpublish volumes }
+chapters! { answers behaviour copies data identity mounts names neighbours publish reboot repeat size snapshots stage unpublish volumes }

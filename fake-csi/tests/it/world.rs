@@ -83,6 +83,24 @@ impl World {
 
     /// Starts the driver again with the same arguments.
     pub(crate) async fn restart(&mut self) -> Csi {
+        let socket = self.spawn();
+        Csi::connect(&socket).await
+    }
+
+    /// Starts the driver again with the same arguments, and says whether it runs on.
+    pub(crate) async fn starts_again(&mut self) -> bool {
+        let socket = self.spawn();
+        while !socket.exists() {
+            if self.driver.as_mut().unwrap().try_wait().unwrap().is_some() {
+                self.driver = None;
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        true
+    }
+
+    fn spawn(&mut self) -> PathBuf {
         self.kill();
         let socket = self.root.join("csi.sock");
         drop(std::fs::remove_file(&socket));
@@ -97,7 +115,7 @@ impl World {
             .spawn()
             .unwrap();
         self.driver = Some(child);
-        Csi::connect(&socket).await
+        socket
     }
 
     /// Kills the driver with `SIGKILL`.

@@ -13,6 +13,8 @@ pub struct Process {
     pub name: String,
     /// When it started, in clock ticks since boot: the number and this are never the same twice.
     pub started: u64,
+    /// The number of the process that has started it, or has taken it over.
+    pub parent: i32,
     /// Whether it has ended and was not waited for yet.
     pub zombie: bool,
 }
@@ -69,9 +71,10 @@ pub fn get(pid: i32) -> Option<Process> {
     let name = head.split_once('(')?.1.to_owned();
     let mut fields = tail.split_ascii_whitespace();
     let zombie = matches!(fields.next()?, "Z" | "X");
-    // `starttime` is the 22nd field; the state was the third.
-    let started = fields.nth(18)?.parse().ok()?;
-    Some(Process { pid, name, started, zombie })
+    let parent = fields.next()?.parse().ok()?;
+    // `starttime` is the 22nd field; the parent was the fourth.
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(Process { pid, name, started, parent, zombie })
 }
 
 /// The letter for what a process or a thread does now.

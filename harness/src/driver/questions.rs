@@ -119,6 +119,10 @@ impl Answers {
             }
         }
         answers.ask_node(channel, limit).await;
+        let uncoupled = uncoupled(&answers.capabilities);
+        for (method, cause) in uncoupled {
+            answers.broken(method, "DRV-173", cause, String::new(), false);
+        }
         Ok(answers)
     }
 
@@ -237,9 +241,16 @@ impl Answers {
             let cause = "a topology key or value does not have the form that CSI gives it";
             self.broken("NodeGetInfo", "DRV-008", cause, shortened(&format!("{key:?}: {value:?}")), true);
         }
-        if topology.is_empty() && self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS") {
-            let cause = "no topology, and the plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS";
-            self.broken("NodeGetInfo", "DRV-006", cause, String::new(), false);
+        match (topology.is_empty(), self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS")) {
+            (true, true) => {
+                let cause = "no topology, and the plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS";
+                self.broken("NodeGetInfo", "DRV-006", cause, String::new(), false);
+            }
+            (false, false) => {
+                let cause = "a topology, and the plugin does not report VOLUME_ACCESSIBILITY_CONSTRAINTS";
+                self.broken("NodeGetInfo", "DRV-174", cause, String::new(), false);
+            }
+            _ => {}
         }
         self.capabilities.node_id = info.node_id;
         self.capabilities.max_volumes = info.max_volumes_per_node;
@@ -389,6 +400,31 @@ fn is_wrong_segment(key: &str, value: &str) -> bool {
     !good_key || !is_name(value, 63)
 }
 
+/// Capabilities that are reported without one that CSI couples them with: the call that reports them, and what is wrong.
+fn uncoupled(says: &Capabilities) -> Vec<(&'static str, &'static str)> {
+    let (plugin, controller) =
+        (|name: &str| says.plugin.contains(name), |name: &str| says.controller_can(name));
+    let grows_nowhere = !controller("EXPAND_VOLUME") && !says.node_can("EXPAND_VOLUME");
+    let rows = [
+        (
+            plugin("ONLINE") && grows_nowhere,
+            "GetPluginCapabilities",
+            "VolumeExpansion ONLINE is reported, and EXPAND_VOLUME by neither service",
+        ),
+        (
+            plugin("OFFLINE") && !controller("EXPAND_VOLUME"),
+            "GetPluginCapabilities",
+            "VolumeExpansion OFFLINE is reported, and EXPAND_VOLUME not by the controller",
+        ),
+        (
+            controller("LIST_VOLUMES_PUBLISHED_NODES") && !controller("PUBLISH_UNPUBLISH_VOLUME"),
+            "ControllerGetCapabilities",
+            "LIST_VOLUMES_PUBLISHED_NODES is reported, and PUBLISH_UNPUBLISH_VOLUME is not",
+        ),
+    ];
+    rows.into_iter().filter(|(is_wrong, ..)| *is_wrong).map(|(_, method, cause)| (method, cause)).collect()
+}
+
 /// So much of an answer is shown.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 200;
@@ -432,6 +468,22 @@ mod tests {
         assert_eq!(wrong_node_id(&"n".repeat(256)), None);
         assert!(wrong_node_id("").is_some());
         assert!(wrong_node_id(&"n".repeat(257)).is_some());
+    }
+
+    #[test]
+    fn capabilities_go_together() {
+        let says = |plugin: &[&str], controller: &[&str], node: &[&str]| {
+            let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let (plugin, controller, node) = (set(plugin), set(controller), set(node));
+            uncoupled(&Capabilities { plugin, controller, node, ..Capabilities::default() }).len()
+        };
+        assert_eq!(says(&["ONLINE"], &[], &["EXPAND_VOLUME"]), 0);
+        assert_eq!(says(&["OFFLINE"], &["EXPAND_VOLUME"], &[]), 0);
+        assert_eq!(says(&["ONLINE"], &[], &[]), 1);
+        assert_eq!(says(&["OFFLINE"], &[], &["EXPAND_VOLUME"]), 1);
+        let listed = "LIST_VOLUMES_PUBLISHED_NODES";
+        assert_eq!(says(&[], &[listed, "PUBLISH_UNPUBLISH_VOLUME"], &[]), 0);
+        assert_eq!(says(&[], &[listed], &[]), 1);
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) follows_node: bool,
     /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
     pub(super) told_secrets: BTreeSet<(String, String)>,
+    /// Calls that answered a context with one, likewise.
+    pub(super) secrets_in_contexts: BTreeSet<(String, String)>,
     /// Where lines are kept as they are made.
     pub(super) kept: Option<Kept>,
 }
@@ -77,6 +79,14 @@ pub(super) struct Work {
 const REMEMBERED: usize = 1000;
 
 impl State {
+    /// Looks for secrets that the driver was given in the contexts of its answer.
+    pub(super) fn look_at_context(&mut self, method: &str, answer: &Value) {
+        let contexts = [&answer["volume"]["volumeContext"], &answer["publishContext"]];
+        let texts = contexts.into_iter().filter(|context| context.is_object()).map(ToString::to_string);
+        let told = texts.filter_map(|text| self.masks.confided_in(&text)).collect::<Vec<_>>();
+        self.secrets_in_contexts.extend(told.into_iter().map(|key| (method.to_owned(), key)));
+    }
+
     pub(super) fn length(&self) -> usize {
         self.forgotten + self.lines.len()
     }
@@ -118,6 +128,7 @@ impl State {
         self.backings.clear();
         self.appeared.clear();
         self.told_secrets.clear();
+        self.secrets_in_contexts.clear();
         self.own.accept();
         self.kept = None;
     }

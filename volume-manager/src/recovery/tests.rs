@@ -318,7 +318,7 @@ fn unidentified_directory_is_searched_for() {
             found     failed          Comparing      wake web, review in use, count orphan_search_errors, plan all
             found     volume appears  Comparing
             found     other appears   Comparing
-            found     pod wants it    Comparing      adopt of web
+            found     pod wants it    Comparing      review in use, adopt of web
             found     half a minute   Comparing
             searched  nothing         Identifying
             searched  node            Identifying    plan all
@@ -328,7 +328,7 @@ fn unidentified_directory_is_searched_for() {
             searched  failed          Identifying    wake web, review in use, count orphan_search_errors, plan all
             searched  volume appears  Identifying
             searched  other appears   Identifying
-            searched  pod wants it    Comparing      adopt of web, read node
+            searched  pod wants it    Comparing      review in use, adopt of web, read node
             searched  half a minute   Identifying
             overtaken nothing         Identifying
             overtaken node            Identifying    plan all
@@ -338,7 +338,7 @@ fn unidentified_directory_is_searched_for() {
             overtaken failed          Identifying    wake web, review in use, count orphan_search_errors, plan all, count orphan_searches, search directory
             overtaken volume appears  Identifying
             overtaken other appears   Identifying
-            overtaken pod wants it    Comparing      adopt of web, read node
+            overtaken pod wants it    Comparing      review in use, adopt of web, read node
             overtaken half a minute   Identifying
             unknown   nothing         Complete
             unknown   node            Complete       plan all
@@ -348,7 +348,7 @@ fn unidentified_directory_is_searched_for() {
             unknown   failed          Identifying    wake web, review in use, count orphan_search_errors, plan all
             unknown   volume appears  Identifying    count orphan_searches, search directory
             unknown   other appears   Complete
-            unknown   pod wants it    Comparing      adopt of web, read node
+            unknown   pod wants it    Comparing      review in use, adopt of web, read node
             unknown   half a minute   Complete
             failed    nothing         Identifying
             failed    node            Identifying    plan all
@@ -358,7 +358,7 @@ fn unidentified_directory_is_searched_for() {
             failed    failed          Identifying    wake web, review in use, count orphan_search_errors, plan all
             failed    volume appears  Identifying    count orphan_searches, search directory
             failed    other appears   Identifying
-            failed    pod wants it    Comparing      adopt of web, read node
+            failed    pod wants it    Comparing      review in use, adopt of web, read node
             failed    half a minute   Identifying    count orphan_searches, search directory
         "#]],
     );

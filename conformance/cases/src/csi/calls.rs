@@ -94,6 +94,13 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": impossible });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
     let said = "ValidateVolumeCapabilities confirms a file system that there is not.";
+    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)?;
+
+    let mut both = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
+    both.as_array_mut().into_iter().for_each(|both| both.push(impossible[0].clone()));
+    let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": both });
+    let answer = cx.call("ValidateVolumeCapabilities", request).await?;
+    let said = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system that there is not.";
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)
 }
 
@@ -289,6 +296,11 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let answer = cx.call("ControllerUnpublishVolume", json!({ "volumeId": cx.handle(&data) })).await?;
     answer.asked("without a node").is("DRV-034", &["OK"])?;
+    if cx.controller_can("LIST_VOLUMES_PUBLISHED_NODES") {
+        let told = "ControllerUnpublishVolume without a node answered OK, and ListVolumes says that the volume is published.";
+        let is_published = cx.published_nodes(&data).await?.iter().any(|nodes| !nodes.is_empty());
+        cx.keeps("DRV-034", "ControllerUnpublishVolume", !is_published, told)?;
+    }
     node.attach_again().await
 }
 

@@ -26,7 +26,7 @@ async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
 /// After a volume was created, GetCapacity answers less, or a volume as large as the answered capacity can be created.
 ///
 /// CSI, GetCapacity: the capacity of the storage that can be used to provision volumes; it MUST NOT be negative.
-#[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
+#[case(needs = [TellsCapacity, Creates, Filesystem], judges = ["DRV-171"], driver = Shared)]
 async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
     // GetCapacity is called with the parameters of the last created volume.
     cx.volume("one").create().await?;

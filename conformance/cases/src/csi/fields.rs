@@ -128,7 +128,7 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
 /// A volume that does not exist is not found by the calls about it, and deleting it is OK.
 ///
 /// CSI, errors of each call: NOT_FOUND if the volume does not exist. DeleteVolume: OK.
-#[case(needs = [Creates, Filesystem], driver = Shared)]
+#[case(needs = [Creates, Filesystem], judges = ["DRV-172"], driver = Shared)]
 async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let (unknown, codes) = cx.unknown_volume();

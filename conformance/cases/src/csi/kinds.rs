@@ -49,7 +49,12 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
     node.detach().await?;
 
     let copied = cx.node_calls(&copy).await?;
-    copied.set_up("copy").await?;
+    let used = [copied.stage().await?, copied.publish("copy").await?];
+    if let Some(refused) = used.iter().find(|answer| !answer.is_ok()) {
+        let told =
+            format!("{} of a copy with files of each kind answered {}.", refused.method(), refused.code());
+        return cx.keeps("DRV-014", "CreateVolume", false, &told);
+    }
     let after = kinds(&copied.target("copy"));
     for (name, before, after) in
         before.iter().zip(&after).map(|((name, before), (_, after))| (name, before, after))

@@ -25,6 +25,23 @@ async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// What the driver makes at a target lies below the mount, and cannot be written by everybody.
+///
+/// CSI, NodePublishVolume.target_path: creation of the target is the responsibility of the SP.
+#[case(needs = [Filesystem, Root])]
+async fn target_below_the_mount_is_not_open(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let Some(mode) = node.mode_below(&node.target("web"))? else {
+        cx.not_tried("DRV-123", "the driver makes neither a directory nor a file at the target");
+        return node.tear_down("web").await;
+    };
+    let told = "What NodePublishVolume made at the target can be written by everybody when nothing is mounted there.";
+    cx.keeps("DRV-123", "NodePublishVolume", mode & 0o002 == 0, told)?;
+    node.tear_down("web").await
+}
+
 /// A new volume is empty but for what its file system needs.
 ///
 /// CSI says nothing of it: a workload that finds files takes its volume for one that is set up already.

@@ -60,7 +60,7 @@ async fn driver_killed_during_publish(cx: &mut Cx) -> Result {
 /// A driver that was killed and started again takes down what it published and staged before.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.
-#[case(needs = [Filesystem, OwnProcess, Root])]
+#[case(needs = [Filesystem, OwnProcess, Root], judges = ["DRV-133"])]
 async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

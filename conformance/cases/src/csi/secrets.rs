@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// No call that works, and none that is refused, shows a secret that it was given.
 ///
 /// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
-#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094"], driver = Shared)]
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094", "DRV-175"], driver = Shared)]
 async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.confides_in_each_call();

@@ -50,6 +50,17 @@ async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
     let told = "Of two devices at their targets one shows what was written to the other.";
     cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], told)?;
     one.tear_down("web").await?;
+    two.tear_down("web").await?;
+
+    // Both are on the node before one of them is published.
+    one.stage().await?.succeeds()?;
+    two.stage().await?.succeeds()?;
+    two.publish("web").await?.succeeds()?;
+    one.publish("web").await?.succeeds()?;
+    let has = [one.has(&one.target("web"), "of-one").await?, two.has(&two.target("web"), "of-two").await?];
+    let told = "Of two devices that were staged and then published one shows what was written to the other.";
+    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], told)?;
+    one.tear_down("web").await?;
     two.tear_down("web").await
 }
 

@@ -6,6 +6,7 @@ use crate::csi::Response;
 use crate::event::{Event, Role, RpcEnd, TraceLine, Unreadable};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
+use super::answer::Told;
 use super::said_by_driver;
 
 /// DRV-001.
@@ -45,15 +46,18 @@ pub(super) static READABLE: Rule = Rule {
     sentence: "each answer is a gRPC status and, if OK, the message of the call, within the limits of its fields",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let Event::RpcEnd(end) = &line.event else { return };
-        match end.unreadable {
+        if let Event::RpcEnd(RpcEnd { method, message, unreadable: Some(unreadable), .. }) = &line.event {
             // A list may hold many entries, each within its limits.
-            Some(Unreadable::TooLarge) if end.method.starts_with("List") => {}
-            Some(unreadable) => {
-                report.broken(unreadable.of(&end.method), unreadable.cause(), end.message.as_str());
+            if *unreadable != Unreadable::TooLarge || !method.starts_with("List") {
+                report.broken(unreadable.of(method), unreadable.cause(), message.as_str());
             }
-            None if end.is_from_the_driver() && !end.abandoned => report.tried(),
-            None => {}
+            return;
+        }
+        let Some(told) = Told::by(line) else { return };
+        report.tried();
+        let answer = Told::good(line).map(|(_, answer)| answer);
+        if let Some(field) = answer.and_then(Response::too_long) {
+            report.broken(told.method, "a field of an answer is longer than CSI allows", field);
         }
     }),
 };
@@ -71,6 +75,7 @@ pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("NodeStageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
     ("NodeUnstageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
     ("NodeGetVolumeStats", NODE, "GET_VOLUME_STATS"),
+    ("NodeGetVolumeStats", NODE, "VOLUME_CONDITION"),
     ("NodeExpandVolume", NODE, "EXPAND_VOLUME"),
     ("CreateVolume", CONTROLLER, "CREATE_DELETE_VOLUME"),
     ("DeleteVolume", CONTROLLER, "CREATE_DELETE_VOLUME"),
@@ -81,6 +86,7 @@ pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("CreateSnapshot", CONTROLLER, "CREATE_DELETE_SNAPSHOT"),
     ("DeleteSnapshot", CONTROLLER, "CREATE_DELETE_SNAPSHOT"),
     ("ListSnapshots", CONTROLLER, "LIST_SNAPSHOTS"),
+    ("GetSnapshot", CONTROLLER, "GET_SNAPSHOT"),
     ("ControllerExpandVolume", CONTROLLER, "EXPAND_VOLUME"),
     ("ControllerGetVolume", CONTROLLER, "GET_VOLUME"),
     ("ControllerModifyVolume", CONTROLLER, "MODIFY_VOLUME"),
@@ -102,11 +108,11 @@ impl Check for Reported {
             }
         }
         let Some(end) = said_by_driver(line) else { return };
-        let of_call = CAPABILITIES.iter().find(|(method, ..)| *method == end.method);
-        let reported = |(_, who, name): &(&str, &'static str, &str)| {
+        let mut of_call = CAPABILITIES.iter().filter(|(method, ..)| *method == end.method);
+        let reported = |(_, who, name): &&(&str, &'static str, &str)| {
             self.0.get(who).is_some_and(|listed| listed.contains(*name))
         };
-        let Some((_, _, name)) = of_call.filter(|of_call| reported(of_call)) else { return };
+        let Some((_, _, name)) = of_call.find(reported) else { return };
         report.tried();
         if end.code == "Unimplemented" {
             report.broken(&end.method, "what is reported is not implemented", *name);
@@ -230,6 +236,8 @@ mod tests {
         assert_eq!(found("ListVolumes", Some(Unreadable::TooLarge)), []);
         keeps(&READABLE, "stage v1 Internal", &[]);
         passes_over(&READABLE, "stage v1 begins", &[]);
+        let long = format!(r#"calls CreateVolume {{}} {{"volume":{{"volumeId":"{}"}}}} OK"#, "v".repeat(129));
+        breaks(&READABLE, "a field of an answer is longer than CSI allows", &long, &[]);
     }
 
     #[test]

@@ -2,15 +2,25 @@
 
 use crate::event::{Event, Mount, Touch, TraceLine};
 use crate::rule::books::Progress;
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Checked, Report, Rule, Violation, Witness};
 
-use super::touched::NO_DEVICE;
 use super::{answered, depth, has, is_block, is_in_force, is_repeated, plain_flags, succeeded, top};
 
 const PUBLISH: &str = "NodePublishVolume";
 
 /// Something is mounted at the target of a block volume, and it is no device.
-pub const NOT_THE_DEVICE: &str = "a block target is not a device";
+const NOT_THE_DEVICE: &str = "a block target is not a device";
+
+/// Published, and nothing to be seen of it.
+pub const NOT_MOUNTED: &str = "nothing is mounted at the target";
+
+/// Ends the detail of what [`NOT_MOUNTED`] says of a block volume.
+const NO_DEVICE: &str = " is no device";
+
+/// Whether a driver has said yes to a block volume, and there is no device.
+pub fn lacks_device(found: &Violation) -> bool {
+    found.cause == NOT_THE_DEVICE || found.cause == NOT_MOUNTED && found.detail.ends_with(NO_DEVICE)
+}
 
 /// DRV-050.
 pub(super) static READ_ONLY: Rule = Rule {
@@ -144,7 +154,7 @@ fn mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     if let Event::Touched(touched) = &line.event
         && touched.how == Touch::NoDevice
     {
-        report.broken(PUBLISH, NO_DEVICE, touched.path.as_str());
+        report.broken(PUBLISH, NOT_MOUNTED, format!("{}{NO_DEVICE}", touched.path));
         return;
     }
     let Some(call) = succeeded(books, line, PUBLISH) else { return };
@@ -154,7 +164,7 @@ fn mounted(books: &Books, line: &TraceLine, report: &mut Report) {
         report.tried();
     }
     if !is_mounted && !is_block(call) {
-        report.broken(PUBLISH, "nothing is mounted at the target", call.target());
+        report.broken(PUBLISH, NOT_MOUNTED, call.target());
     }
 }
 
@@ -262,7 +272,7 @@ mod tests {
     #[test]
     fn there_is_one_mount_at_the_target() {
         keeps(&MOUNTED, "mount target:v1/a\npublish v1 a\npublish b1 a\npublish v1 b Internal", &[]);
-        breaks(&MOUNTED, "nothing is mounted at the target", "publish v1 a", &[]);
+        breaks(&MOUNTED, NOT_MOUNTED, "publish v1 a", &[]);
         passes_over(&MOUNTED, "publish b1 a", &[]);
 
         let rule = &MOUNTED_ONCE;

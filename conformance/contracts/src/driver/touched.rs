@@ -3,12 +3,11 @@
 //! Told by lines that only the harness writes: it looks at the directory of a call's path before and after the call.
 //! A trace without a witness of files says nothing.
 
+use super::is_block;
+use super::publish::NOT_MOUNTED;
 use super::said_by_driver;
 use crate::event::{Event, Touch, Touched, TraceLine};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
-
-/// A block volume was published, and no device is there.
-pub const NO_DEVICE: &str = "nothing is mounted at the target, and it is no device";
 
 const UNPUBLISH: &str = "NodeUnpublishVolume";
 const UNSTAGE: &str = "NodeUnstageVolume";
@@ -56,16 +55,24 @@ pub(super) static BESIDE_THE_PATH: Rule = Rule {
     id: "DRV-076",
     sentence: "what is beside the path of a call is the caller's and stays untouched",
     witnesses: &[Witness::Rpc, Witness::File],
-    check: Checked::Each(|_, line, report| {
+    check: Checked::Each(|books, line, report| {
         looked(line, report, |method| MAKING.contains(&method) || method == UNSTAGE);
         beside(line, report, |method| method != UNPUBLISH);
         let Some(touched) = touched(line).filter(|touched| touched.named) else { return };
         // At the path itself only this is not the call's own work.
-        if touched.how == Touch::Linked && touched.method != UNSTAGE {
+        if touched.how == Touch::Linked && touched.method != UNSTAGE && !is_instead_of_mount(books, touched) {
             report.broken(&touched.method, cause(touched.how), touched.path.as_str());
         }
     }),
 };
+
+/// Whether a link lies where a volume was to be mounted: then nothing is mounted there, and that is told.
+fn is_instead_of_mount(books: &Books, touched: &Touched) -> bool {
+    let call = books.calls.get(&touched.id);
+    call.is_some_and(|call| {
+        call.method == "NodePublishVolume" && call.target() == touched.path && !is_block(call)
+    })
+}
 
 fn touched(line: &TraceLine) -> Option<&Touched> {
     match &line.event {
@@ -94,7 +101,7 @@ fn cause(how: Touch) -> &'static str {
         Touch::Linked => "the driver replaced what is the node's by a link",
         Touch::Written => "the driver wrote into what is the node's",
         Touch::Kept => "the driver left what it made",
-        Touch::NoDevice => NO_DEVICE,
+        Touch::NoDevice => NOT_MOUNTED,
     }
 }
 

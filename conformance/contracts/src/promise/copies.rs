@@ -35,7 +35,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-144",
-        "a snapshot says its id, its source and when it was taken",
+        "a snapshot says its id, its source and when it was taken, and whether it can be used",
         csi("Snapshot", "Identity information for the source volume. ... This field is REQUIRED"),
         &[],
     ),

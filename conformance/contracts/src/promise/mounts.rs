@@ -21,4 +21,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of what is in a new volume; a workload that finds files takes it for one that is set up already",
         &[],
     ),
+    advice(
+        "DRV-123",
+        "what a driver makes at the target cannot be written by everybody when nothing is mounted there",
+        "CSI says nothing of modes; when the mount goes, a workload that may write there fills the disk of the node",
+        &[],
+    ),
 ];

@@ -21,4 +21,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of them; a driver that grows is killed for its memory while pods start",
         &["kubernetes-sigs/azuredisk-csi-driver#2416", "ceph/ceph-csi#3559"],
     ),
+    must(
+        "DRV-133",
+        "a driver that was ended, however that was, can be started again",
+        csi("Supervised Lifecycle Management", "a Plugin SHALL act as a long-running service"),
+        &[],
+    ),
 ];

@@ -14,12 +14,15 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
     };
     let device = "A loop device is still attached after every volume was unstaged";
     let process = "A process that the driver started is still there after every volume was unstaged";
-    let file = "Files in the driver's directory are left of volumes that were deleted";
+    let attached =
+        "A loop device that CreateVolume had attached is still attached after its volume was deleted";
+    let file = "Files in the driver's directory are left of volumes or snapshots that were deleted";
     let descriptor = "The driver still has open what belonged to volumes that were deleted";
     let found = [
         finding("DRV-073", "NodeUnstageVolume", device, &held.loops),
         finding("DRV-098", "NodeStageVolume", process, &held.processes),
         finding("DRV-022", "DeleteVolume", file, &held.files),
+        finding("DRV-022", "DeleteVolume", attached, &held.devices),
         finding("DRV-131", "DeleteVolume", descriptor, &held.descriptors),
     ];
     found.into_iter().flatten().collect()
@@ -48,11 +51,12 @@ mod tests {
         let found = held(&Held {
             loops: lines("loop3 on /state/v1"),
             processes: lines("sleep[7]"),
+            devices: lines("loop4 on /state/v2"),
             files,
             descriptors,
         });
         let told: Vec<_> = found.iter().map(|found| (found.contract.as_str(), found.is_fault())).collect();
-        let advice = [("DRV-098", false), ("DRV-022", false), ("DRV-131", false)];
+        let advice = [("DRV-098", false), ("DRV-022", false), ("DRV-022", false), ("DRV-131", false)];
         assert_eq!((told[0], &told[1..]), (("DRV-073", true), &advice[..]));
         assert!(found[0].sentence.ends_with("unstaged: loop3 on /state/v1."), "{}", found[0].sentence);
         assert_eq!(held(&Held::default()), []);

@@ -24,6 +24,9 @@ fn trace(events: &[Value]) -> Vec<TraceLine> {
 fn call(id: u64, method: &str, code: &str, injected: Option<&str>) -> Vec<Value> {
     let req = json!({"volumeId": "v", "targetPath": TARGET, "stagingTargetPath": "/s"});
     let mut end = json!({"ev": "rpc_end", "id": id, "method": method, "code": code, "dur_ms": 1, "resp": {}});
+    if code != "OK" {
+        end["message"] = json!("it did not work");
+    }
     if let Some(injected) = injected {
         end["injected"] = json!(injected);
     }

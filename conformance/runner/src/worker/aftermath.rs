@@ -195,6 +195,8 @@ impl Aftermath {
         }
         let repeated = bed.journal.told_secrets();
         self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
+        let in_contexts = bed.journal.secrets_in_contexts();
+        self.findings.extend(in_contexts.iter().map(|(method, key)| judge::secret_in_context(method, key)));
         // The node's log tells why a call failed, in the driver's words.
         let manager = if repeated.is_empty() { "manager.log" } else { "" };
         let files = ["driver.log", manager, "kernel.log", "trace.jsonl", "journal.txt"];
@@ -316,8 +318,10 @@ impl Aftermath {
                 Err(error) => self.unchecked.push(format!("secrets in `{file}`: {error}")),
             }
         }
-        if !secrets.is_empty() && !self.findings.iter().any(|finding| finding.contract == judge::SECRETS) {
-            self.judged.kept.insert(judge::SECRETS.to_owned());
+        for promise in [judge::SECRETS, judge::NO_SECRET_IN_CONTEXT] {
+            if !secrets.is_empty() && !self.findings.iter().any(|finding| finding.contract == promise) {
+                self.judged.kept.insert(promise.to_owned());
+            }
         }
     }
 }

@@ -2,14 +2,15 @@
 //! them as steps of the case.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contracts::driver::{CAPABILITIES, NODE};
-use contracts::event::Event;
+use contracts::event::{DirectAnswer, Event};
 use harness::journal::Edge;
 use harness::manifest::{Secrets, UnknownIds};
+use harness::proxy::{is_unanswered, unreadable};
 use serde_json::{Value, json};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{Bed, Result, StepError};
 
@@ -72,11 +73,20 @@ impl Bed {
         {
             fields.insert("secrets".to_owned(), json!(secrets));
         }
+        let deletes = deletes(method, &request).map(str::to_owned);
         // What the driver does for it is no work that nobody has asked for.
-        let _excuse = self.journal.excuse(method, &request);
+        let mut excuse = self.journal.excuse(method, &request);
+        let begun = Instant::now();
         let called = tokio::time::timeout(CALL, self.proxy().call(method, request)).await;
         let late = || StepError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
         let answer = called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))?;
+        self.made.slowest.set(self.made.slowest.get().max(begun.elapsed()));
+        if answer.is_ok() {
+            self.made.deleted.borrow_mut().extend(deletes);
+        }
+        if let Some(answer) = direct_answer(method, &answer) {
+            excuse.answered(answer);
+        }
         let told = match &answer {
             Ok(said) => format!("OK {said}"),
             Err(status) => format!("{} {}", harness::proxy::code_name(status.code()), status.message()),
@@ -155,11 +165,44 @@ impl Bed {
             _ => says.controller_can(capability),
         });
         let calls = reported.map(|(method, ..)| *method).filter(|method| !MAY_BE_EMPTY.contains(method));
-        calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect()
+        // Several capabilities may report one call.
+        let mut calls: Vec<_> = calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect();
+        calls.dedup();
+        calls
     }
 
     /// The driver's own name for a volume.
     pub(crate) fn handle(&self, volume: &str) -> String {
         self.made.volumes.borrow().get(volume).map(|made| made.handle.clone()).unwrap_or_default()
+    }
+}
+
+/// The id of what a call deletes.
+fn deletes<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
+    let id = match method {
+        "DeleteVolume" => "volumeId",
+        "DeleteSnapshot" => "snapshotId",
+        "DeleteVolumeGroupSnapshot" => "groupSnapshotId",
+        _ => return None,
+    };
+    // Cases delete what never was, too, by words that may be those of anything.
+    request[id].as_str().filter(|id| id.len() > 8 && !id.starts_with("no-such"))
+}
+
+/// The answer as rules read it. One that no client can read is judged by whoever has asked.
+fn direct_answer(method: &str, answer: &std::result::Result<Value, Status>) -> Option<DirectAnswer> {
+    let method = method.to_owned();
+    match answer {
+        Ok(said) => {
+            let (code, message) = ("OK".to_owned(), String::new());
+            Some(DirectAnswer { method, code, message, resp: said.clone() })
+        }
+        Err(status) if unreadable(status).is_some() || is_unanswered(status) => None,
+        // The connection may be lost with the driver.
+        Err(status) if matches!(status.code(), Code::Unavailable | Code::Cancelled) => None,
+        Err(status) => {
+            let code = harness::proxy::code_name(status.code()).to_owned();
+            Some(DirectAnswer { method, code, message: status.message().to_owned(), resp: Value::Null })
+        }
     }
 }

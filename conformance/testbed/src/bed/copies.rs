@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::Bed;
@@ -16,7 +18,25 @@ pub(super) struct Copies {
     groups: BTreeMap<String, Vec<String>>,
 }
 
+/// Equal in all cases that meet it, as the key of each dead end.
+const NEVER_READY: &str = "CreateSnapshot answers a snapshot that is never ready";
+
+/// So long a snapshot is waited for where others never became ready.
+const SHORT: Duration = Duration::from_secs(1);
+
 impl Bed {
+    /// How long a snapshot may take until it can be used.
+    pub(crate) fn patience_of_a_snapshot(&self) -> Duration {
+        let is_known =
+            self.known_dead_ends.contains(NEVER_READY) || self.made.dead_ends.borrow().contains(NEVER_READY);
+        if is_known { SHORT } else { self.patience_of_a_call() }
+    }
+
+    /// Notes a snapshot that has taken longer, so that the next ones are not waited for as long.
+    pub(crate) fn note_unready_snapshot(&self) {
+        self.made.dead_ends.borrow_mut().insert(NEVER_READY.to_owned());
+    }
+
     /// A name for a snapshot or a group that no other case gives.
     pub(crate) fn snapshot_name(&self, name: &str) -> String {
         format!("snapshot-{name}{}", self.provisioner.tag())

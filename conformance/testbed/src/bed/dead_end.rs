@@ -56,6 +56,8 @@ pub(super) struct Search {
     known: BTreeSet<String>,
     /// Calls under way: the method, and the volume's handle.
     calls: BTreeMap<u64, (String, String)>,
+    /// The pod of each volume that was published or unpublished last: of an inline one no operation names the handle.
+    pods: BTreeMap<String, String>,
     /// The last answer for each volume since the operation on it began.
     answers: BTreeMap<String, Answer>,
     streaks: BTreeMap<[String; 3], Streak>,
@@ -93,7 +95,7 @@ impl Search {
             Event::RpcStart(start) => self.call_begins(start),
             Event::RpcEnd(end) => return self.call_ends(end, line.t_ms),
             Event::Operation(edge) if edge.edge == Edge::End => return self.operation_ends(edge, line.t_ms),
-            Event::Operation(edge) => drop(self.answers.remove(handle_of(&edge.volume))),
+            Event::Operation(edge) => drop(self.answer_to(edge)),
             // Whatever the case does may be the cure, and so may a driver or a node that is started again.
             Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_) => {
                 self.streaks.clear();
@@ -105,10 +107,15 @@ impl Search {
     }
 
     fn call_begins(&mut self, start: &RpcStart) {
-        let handle = start.request().volume_id();
-        if !handle.is_empty() && is_work(&start.method) {
-            self.calls.insert(start.id, (start.method.clone(), handle.to_owned()));
+        let request = start.request();
+        let handle = request.volume_id();
+        if handle.is_empty() || !is_work(&start.method) {
+            return;
         }
+        if let Some(pod) = pod_of(request.target_path()) {
+            self.pods.insert(pod.to_owned(), handle.to_owned());
+        }
+        self.calls.insert(start.id, (start.method.clone(), handle.to_owned()));
     }
 
     fn call_ends(&mut self, end: &RpcEnd, now: f64) -> Option<DeadEnd> {
@@ -135,7 +142,7 @@ impl Search {
 
     fn operation_ends(&mut self, edge: &OperationEdge, now: f64) -> Option<DeadEnd> {
         let of = [edge.name.to_string(), edge.volume.clone(), edge.pod.clone()];
-        let answer = self.answers.remove(handle_of(&edge.volume));
+        let answer = self.answer_to(edge);
         match (answer, &edge.error) {
             (Some(mut answer), Some(error)) => {
                 if answer.code == "OK" {
@@ -149,6 +156,13 @@ impl Search {
                 None
             }
         }
+    }
+
+    /// The answer to the last call of an operation.
+    fn answer_to(&mut self, edge: &OperationEdge) -> Option<Answer> {
+        let is_inline = edge.volume.starts_with("kubernetes.io/csi/") && !edge.volume.contains('^');
+        let of_pod = self.pods.get(&edge.pod).filter(|_| is_inline);
+        self.answers.remove(of_pod.map_or(handle_of(&edge.volume), String::as_str))
     }
 
     fn failed(&mut self, of: [String; 3], answer: Answer, now: f64) -> Option<DeadEnd> {
@@ -177,6 +191,11 @@ impl Search {
 /// Whether the manager or the attacher waits for the effect of a call.
 fn is_work(method: &str) -> bool {
     super::CHANGING.contains(&method) && !["CreateVolume", "DeleteVolume"].contains(&method)
+}
+
+/// The pod in the path of a target.
+fn pod_of(target: &str) -> Option<&str> {
+    target.split_once("/pods/")?.1.split('/').next()
 }
 
 /// The handle in the unique name of a volume.

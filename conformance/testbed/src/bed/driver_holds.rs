@@ -19,6 +19,8 @@ const DETACH: Duration = Duration::from_secs(2);
 /// What the driver held before it was asked to stage anything.
 #[derive(Debug, Default)]
 pub(super) struct Before {
+    /// Attached when the driver started: a pool that all volumes lie in.
+    standing: Vec<BoundLoop>,
     /// Attached by CreateVolume, and so detached by DeleteVolume; or disks of the case itself.
     loops: Vec<BoundLoop>,
     processes: Vec<Process>,
@@ -31,6 +33,8 @@ pub struct Held {
     pub loops: Vec<String>,
     /// Processes, a line each.
     pub processes: Vec<String>,
+    /// Loop devices that CreateVolume had attached and that are there after all volumes were deleted.
+    pub devices: Vec<String>,
     /// Files in the driver's directory that belonged to a deleted volume.
     pub files: Vec<String>,
     /// Descriptors of the driver's processes that lead to a deleted volume.
@@ -47,7 +51,9 @@ impl Before {
 impl Bed {
     /// Remembers the processes of a driver that has just answered its first questions.
     pub(super) fn remember_driver(&self) {
-        self.made.before.borrow_mut().processes = self.driver_processes();
+        let (processes, standing) = (self.driver_processes(), self.driver_loops());
+        let mut before = self.made.before.borrow_mut();
+        (before.processes, before.standing) = (processes, standing);
     }
 
     /// The loop devices of this case that are not the harness's own.
@@ -88,7 +94,8 @@ impl Bed {
 
     /// Looks for what is left of these volumes when all of them were deleted, and waits a little for what is just going.
     pub(super) async fn look_at_remains(&self, handles: &[String]) {
-        let handles = remains::telling(handles);
+        let deleted = self.made.deleted.borrow().clone();
+        let handles = remains::telling(handles.iter().chain(deleted.iter()));
         if self.foreign.is_some() {
             return;
         }
@@ -98,16 +105,27 @@ impl Bed {
                 remains::files(&self.layout.driver_state(), &handles, &self.journal.backings()),
                 self.open_remains(&handles),
             );
-            let is_clean = files.is_empty() && descriptors.is_empty();
+            let devices = self.devices_of_deleted();
+            let is_clean = files.is_empty() && descriptors.is_empty() && devices.is_empty();
             {
                 let mut held = self.made.held.borrow_mut();
-                (held.files, held.descriptors) = (files, descriptors);
+                (held.files, held.descriptors, held.devices) = (files, descriptors, devices);
             }
             if is_clean || Instant::now() > end {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What CreateVolume has attached and DeleteVolume should have detached.
+    fn devices_of_deleted(&self) -> Vec<String> {
+        let (before, own) = (self.made.before.borrow(), self.disks.numbers());
+        let made =
+            self.driver_loops().into_iter().filter(|now| before.loops.iter().any(|made| made.is_same(now)));
+        let made = made.filter(|now| !before.standing.iter().any(|known| known.is_same(now)));
+        let made = made.filter(|now| !own.contains(&now.number));
+        made.map(|bound| format!("loop{} on {}", bound.number, bound.backing.display())).collect()
     }
 
     fn open_remains(&self, handles: &[&str]) -> Vec<String> {
@@ -127,7 +145,8 @@ impl Bed {
 
     fn held_by_driver(&self) -> Held {
         let before = self.made.before.borrow();
-        let new = |bound: &&BoundLoop| !before.loops.iter().any(|known| known.is_same(bound));
+        let known = || before.loops.iter().chain(&before.standing);
+        let new = |bound: &&BoundLoop| !known().any(|known| known.is_same(bound));
         let loops = self.driver_loops();
         let line = |bound: &BoundLoop| {
             let during = self.during(Thing::Loop(bound.number, bound.sequence));
@@ -139,6 +158,7 @@ impl Bed {
         let started =
             processes.iter().filter(|now| is_the_same && !now.zombie && !before.processes.contains(now));
         Held {
+            devices: Vec::new(),
             files: Vec::new(),
             descriptors: Vec::new(),
             loops: loops.iter().filter(new).map(line).collect(),

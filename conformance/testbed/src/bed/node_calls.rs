@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api::storage::PersistentSource;
 use api::{AccessMode, Volume, VolumeMode};
+use harness::census::process::{self, Process};
 use harness::driver::Capabilities;
 use harness::observe;
 use nix::mount::{MntFlags, umount2};
@@ -62,7 +63,8 @@ pub struct DriverSize {
 impl Bed {
     /// How long a call may take that nothing stands in the way of.
     pub(crate) fn patience_of_a_call(&self) -> Duration {
-        self.limit.div_f64(2.0).min(Duration::from_secs(10))
+        let usual = self.limit.div_f64(2.0).min(Duration::from_secs(10));
+        usual.max(self.slowness(&self.journal)).min(self.limit)
     }
 
     /// What the driver's process holds, and how many processes there are beside it.
@@ -71,7 +73,15 @@ impl Bed {
         let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;
         let count = |what: &str| std::fs::read_dir(format!("/proc/{pid}/{what}")).map(Iterator::count);
         let ours = |error: std::io::Error| StepError::ours(&error);
-        let processes = self.driver_processes().iter().filter(|process| !process.zombie).count();
+        let mut processes = self.driver_processes();
+        processes.retain(|process| !process.zombie);
+        // The dead count, too: one that nobody has asked how it ended keeps its number for ever. A control group does not
+        // list them.
+        let is_of_driver = |dead: &Process| {
+            dead.parent == pid.as_raw() || processes.iter().any(|process| process.pid == dead.parent)
+        };
+        let dead = process::all().iter().filter(|process| process.zombie && is_of_driver(process)).count();
+        let processes = processes.len() + dead;
         let (descriptors, threads) = (count("fd").map_err(ours)?, count("task").map_err(ours)?);
         let megabytes = megabytes_of(pid).map_err(ours)?;
         Ok(DriverSize { descriptors, threads, processes, megabytes })

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The names by which volumes can be told from anything else.
-pub(super) fn telling(names: &[String]) -> Vec<&str> {
+pub(super) fn telling<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
     let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-    names.iter().map(String::as_str).filter(|name| !is_number(name)).collect()
+    names.into_iter().map(String::as_str).filter(|name| !is_number(name)).collect()
 }
 
 /// The files and directories below `top` with one of these names in their own, the topmost only, and those of the `backings`

@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use contracts::event::Event;
 use harness::journal::Journal;
 
 use super::Bed;
 
 /// A call that is younger may yet be answered.
 const LONG: Duration = Duration::from_secs(5);
+
+/// A call that takes so many times as long as the slowest before is one that is not answered.
+const SLOWER: f64 = 3.0;
 
 /// So long a call is waited for that earlier cases have waited for in vain.
 const SHORT: Duration = Duration::from_secs(2);
@@ -26,8 +30,25 @@ impl Bed {
     pub fn note_unanswered(&self, journal: &Journal) {
         // The proxy may hold calls that the driver has answered long ago.
         if self.proxy().held() == 0 {
-            self.made.unanswered.borrow_mut().extend(journal.calls_older_than(LONG));
+            let old = journal.calls_older_than(LONG.max(self.slowness(journal)));
+            self.made.unanswered.borrow_mut().extend(old);
         }
+    }
+
+    /// So long at least what such a driver does under the hand may go on.
+    pub(crate) fn slowest(&self) -> Duration {
+        self.made.slowest.get().mul_f64(SLOWER)
+    }
+
+    /// So long at least a call may take of a driver that has taken so long for others: several times the longest that it
+    /// has answered.
+    pub(super) fn slowness(&self, journal: &Journal) -> Duration {
+        let answered = journal.trace().into_iter().filter_map(|line| match line.event {
+            Event::RpcEnd(end) if !end.abandoned && end.injected.is_none() => Some(end.dur_ms / 1e3),
+            _ => None,
+        });
+        let slowest = answered.fold(self.made.slowest.get().as_secs_f64(), f64::max);
+        Duration::from_secs_f64(SLOWER * slowest)
     }
 
     /// Notes a call of the suite's own that was not answered.

@@ -269,6 +269,11 @@ impl Answer {
         self.code
     }
 
+    /// Code and message, to tell whether a driver has nothing new to say.
+    pub(super) fn words(&self) -> String {
+        format!("{} {}", self.code, self.message)
+    }
+
     pub fn method(&self) -> &str {
         &self.method
     }

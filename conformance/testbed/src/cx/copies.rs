@@ -45,14 +45,18 @@ impl Cx {
         let request = self.snapshot_request(name, volume);
         let caller = Location::caller();
         async move {
-            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            let end = Instant::now() + self.shared.bed.patience_of_a_snapshot();
             loop {
                 self.shared.begin(&format!("taking a snapshot of {}", volume.name), caller);
                 let answer = self.take("CreateSnapshot", request.clone()).await?;
                 answer.succeeds()?;
                 let said = answer.part("/snapshot");
                 let size = said["sizeBytes"].as_str().and_then(|size| size.parse().ok()).unwrap_or(0);
-                if said["readyToUse"] == json!(true) || Instant::now() > end {
+                let is_ready = said["readyToUse"] == json!(true);
+                if is_ready || Instant::now() > end {
+                    if !is_ready {
+                        self.shared.bed.note_unready_snapshot();
+                    }
                     let id = answer.text("/snapshot/snapshotId").to_owned();
                     return Ok(Snapshot { id, size: self.size(volume).max(size), said });
                 }

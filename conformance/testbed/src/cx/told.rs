@@ -62,6 +62,29 @@ impl Cx {
         (!parameters.is_empty()).then_some(request)
     }
 
+    /// The nodes that a volume is published to, as the list of all volumes says; nothing where it is not listed.
+    #[track_caller]
+    pub fn published_nodes(&self, volume: &Volume) -> impl Future<Output = Result<Option<Vec<String>>>> {
+        let (id, caller) = (self.handle(volume), Location::caller());
+        async move {
+            self.shared.begin("asking the controller about all volumes", caller);
+            let mut pages = Pages::default();
+            loop {
+                let page = self.call("ListVolumes", json!({ "startingToken": pages.token() })).await?;
+                page.succeeds()?;
+                let found =
+                    page.list("/entries").iter().find(|entry| entry["volume"]["volumeId"] == json!(id));
+                if let Some(entry) = found {
+                    let nodes = entry["status"]["publishedNodeIds"].as_array().into_iter().flatten();
+                    return Ok(Some(nodes.filter_map(Value::as_str).map(str::to_owned).collect()));
+                }
+                if pages.follow(page.text("/nextToken")) != Ok(true) {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
     /// All that the controller tells of a volume.
     #[track_caller]
     pub fn told_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {

@@ -170,3 +170,33 @@ fn dead_end_of_earlier_cases_is_believed_at_once() {
     assert!(end.to_string().contains("as in the cases before"), "{end}");
     assert_eq!(Trace::knowing(&key).fails("NotFound"), None);
 }
+
+/// The manager knows an inline volume by its pod and its name, and no operation names its handle.
+#[test]
+fn refused_inline_volume_is_a_dead_end() {
+    let mut trace = Trace::default();
+    let mut found = None;
+    for _ in 0..ENOUGH {
+        let edge = |edge: Edge| {
+            let (name, volume) = (OperationName::Mount, "kubernetes.io/csi/scratch".to_owned());
+            let error = (edge == Edge::End).then(|| "it was refused".to_owned());
+            Event::Operation(OperationEdge { name, volume, pod: "uid-web".to_owned(), edge, error })
+        };
+        trace.now += 600.0;
+        trace.calls += 1;
+        trace.tell(edge(Edge::Start));
+        let req = json!({
+            "volumeId": "csi-1",
+            "targetPath": "/kl/pods/uid-web/volumes/kubernetes.io~csi/scratch/mount",
+            "volumeContext": { "csi.storage.k8s.io/ephemeral": "true" },
+        });
+        let (id, method) = (trace.calls, PUBLISH.to_owned());
+        trace.tell(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
+        let (code, message, resp) = ("Internal".to_owned(), "a file lies there".to_owned(), json!(null));
+        let (dur_ms, injected, abandoned, unreadable) = (1.0, None, false, None);
+        let end = RpcEnd { id, method, code, message, dur_ms, resp, injected, abandoned, unreadable };
+        trace.tell(Event::RpcEnd(end));
+        found = trace.tell(edge(Edge::End));
+    }
+    assert!(found.is_some());
+}

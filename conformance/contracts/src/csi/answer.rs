@@ -1,0 +1,259 @@
+//! What CSI demands of an answer by itself, whatever was asked: how long its fields are, that numbers are not negative,
+//! and which fields have to be there.
+
+use serde_json::Value;
+
+/// Bytes of a string, unless its field has another limit.
+const STRING: usize = 128;
+/// Bytes of the id of a node.
+const NODE_ID: usize = 256;
+/// Bytes of all keys and values of a map together.
+const MAP: usize = 4096;
+
+/// Fields that hold ids of nodes.
+const NODE_IDS: [&str; 2] = ["nodeId", "publishedNodeIds"];
+/// Fields that are maps of texts, and no messages. A topology has limits of its own.
+const MAPS: [&str; 3] = ["volumeContext", "publishContext", "manifest"];
+/// Messages whose texts have limits of their own, and no others.
+const TOPOLOGY: &str = "accessibleTopology";
+/// Numbers that CSI forbids to be negative.
+const SIZES: [&str; 9] = [
+    "capacityBytes",
+    "availableCapacity",
+    "maximumVolumeSize",
+    "minimumVolumeSize",
+    "sizeBytes",
+    "available",
+    "total",
+    "used",
+    "maxVolumesPerNode",
+];
+
+/// A field with the message that it is of, for whoever compares them with the specification.
+pub(super) const FIELDS: &[(&str, &str)] = &[
+    ("NodeGetInfoResponse", NODE_IDS[0]),
+    ("ListVolumesResponse.VolumeStatus", NODE_IDS[1]),
+    ("Volume", MAPS[0]),
+    ("ControllerPublishVolumeResponse", MAPS[1]),
+    ("GetPluginInfoResponse", MAPS[2]),
+    ("Volume", "accessibleTopology"),
+    ("NodeGetInfoResponse", TOPOLOGY),
+    ("Volume", SIZES[0]),
+    ("GetCapacityResponse", SIZES[1]),
+    ("GetCapacityResponse", SIZES[2]),
+    ("GetCapacityResponse", SIZES[3]),
+    ("Snapshot", SIZES[4]),
+    ("VolumeUsage", SIZES[5]),
+    ("VolumeUsage", SIZES[6]),
+    ("VolumeUsage", SIZES[7]),
+    ("NodeGetInfoResponse", SIZES[8]),
+    ("GetPluginInfoResponse", "vendorVersion"),
+    ("CreateVolumeResponse", "volume"),
+    ("ListVolumesResponse", "entries"),
+    ("ListVolumesResponse.Entry", "volume"),
+    ("ControllerGetVolumeResponse", "volume"),
+    ("ControllerGetVolumeResponse", "status"),
+    ("NodeGetVolumeStatsResponse", "usage"),
+    ("VolumeUsage", "unit"),
+    ("VolumeCondition", "message"),
+    ("CreateSnapshotResponse", "snapshot"),
+    ("GetSnapshotResponse", "snapshot"),
+    ("ListSnapshotsResponse", "entries"),
+    ("ListSnapshotsResponse.Entry", "snapshot"),
+    ("Snapshot", "snapshotId"),
+    ("Snapshot", "sourceVolumeId"),
+    ("Snapshot", "creationTime"),
+];
+
+/// The first field that is longer than its limit, with its length: `volumeContext has 5000 bytes`.
+pub(super) fn too_long(answer: &Value) -> Option<String> {
+    let mut found = None;
+    walk(answer, "", &mut |name, value| {
+        let (length, limit) = match value {
+            Value::Object(map) if MAPS.contains(&name) => (of_map(map), MAP),
+            Value::String(text) if NODE_IDS.contains(&name) => (text.len(), NODE_ID),
+            Value::String(text) => (text.len(), STRING),
+            _ => (0, 0),
+        };
+        if length > limit && found.is_none() {
+            found = Some(format!("{name} has {length} bytes, and at most {limit} are allowed"));
+        }
+        // Of texts in these only their sum counts, or a promise of their own.
+        !MAPS.contains(&name) && name != TOPOLOGY
+    });
+    found
+}
+
+fn of_map(map: &serde_json::Map<String, Value>) -> usize {
+    map.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
+}
+
+/// The first number that is below zero and must not be.
+pub(super) fn negative(answer: &Value) -> Option<String> {
+    let mut found = None;
+    walk(answer, "", &mut |name, value| {
+        let number = super::bytes(value).filter(|number| *number < 0 && SIZES.contains(&name));
+        if let (Some(number), None) = (number, &found) {
+            found = Some(format!("{name} is {number}"));
+        }
+        !MAPS.contains(&name)
+    });
+    found
+}
+
+/// Whether an answer has a number of these at all.
+pub(super) fn has_number(answer: &Value) -> bool {
+    let mut has = false;
+    walk(answer, "", &mut |name, value| {
+        has |= SIZES.contains(&name) && super::bytes(value).is_some();
+        !MAPS.contains(&name)
+    });
+    has
+}
+
+/// The fields of an answer that CSI requires, as pointers below the messages that `each` leads to. A field whose zero is
+/// a value like any other is not among them, nor one whose lack breaks a promise of its own.
+fn required(method: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match method {
+        "GetPluginInfo" => (&[""], &["vendorVersion"]),
+        "CreateVolume" => (&[""], &["volume/volumeId"]),
+        "ListVolumes" => (&["entries"], &["volume/volumeId"]),
+        "ControllerGetVolume" => (&[""], &["volume/volumeId", "status"]),
+        "NodeGetVolumeStats" => (&["usage"], &["unit"]),
+        _ => (&[], &[]),
+    }
+}
+
+/// The fields that make a snapshot.
+const OF_SNAPSHOT: &[&str] = &["snapshotId", "sourceVolumeId", "creationTime"];
+/// What the clock of a computer says that was never set: times that nobody has looked up.
+const NO_TIMES: [&str; 2] = ["1970-01-01T00:00:00", "0001-01-01T00:00:00"];
+
+/// The first required field that is not there.
+pub(super) fn missing(method: &str, answer: &Value) -> Option<String> {
+    let (each, fields) = required(method);
+    let of_call = each.iter().flat_map(|each| messages(answer, each)).find_map(|one| lacks(one, fields));
+    of_call.or_else(|| silent_condition(answer))
+}
+
+/// A condition that does not say what it is.
+fn silent_condition(answer: &Value) -> Option<String> {
+    let mut found = None;
+    walk(answer, "", &mut |name, value| {
+        if name == "volumeCondition" && value.is_object() && found.is_none() {
+            found = lacks(value, &["message"]).map(|field| format!("volumeCondition.{field}"));
+        }
+        true
+    });
+    found
+}
+
+/// The first required field of a snapshot that is not there, where the answer is about snapshots.
+pub(super) fn missing_of_snapshot(method: &str, answer: &Value) -> Option<Option<String>> {
+    let snapshots: Vec<&Value> = match method {
+        "CreateSnapshot" | "GetSnapshot" => vec![&answer["snapshot"]],
+        "ListSnapshots" => messages(answer, "entries").map(|entry| &entry["snapshot"]).collect(),
+        _ => vec![],
+    };
+    (!snapshots.is_empty()).then(|| snapshots.into_iter().find_map(|one| lacks(one, OF_SNAPSHOT)))
+}
+
+fn messages<'a>(answer: &'a Value, list: &str) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
+    match list {
+        "" => Box::new(std::iter::once(answer)),
+        list => Box::new(answer[list].as_array().into_iter().flatten()),
+    }
+}
+
+fn lacks(message: &Value, fields: &[&str]) -> Option<String> {
+    let is_there = |field: &&&str| {
+        let value = message.pointer(&format!("/{field}")).unwrap_or(&Value::Null);
+        match value {
+            Value::Null => false,
+            Value::String(text) => {
+                let is_zero = text.is_empty() || text.starts_with("UNKNOWN");
+                !is_zero && !NO_TIMES.iter().any(|none| text.starts_with(none))
+            }
+            Value::Array(list) => !list.is_empty(),
+            _ => true,
+        }
+    };
+    fields.iter().find(|field| !is_there(field)).map(|field| field.replace('/', "."))
+}
+
+/// Visits each value with the name of its field; of a list each entry with that of the list. What `visit` says no to is
+/// not entered.
+fn walk<'a>(value: &'a Value, name: &'a str, visit: &mut dyn FnMut(&'a str, &'a Value) -> bool) {
+    if !visit(name, value) {
+        return;
+    }
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| walk(value, name, visit)),
+        Value::Array(entries) => entries.iter().for_each(|entry| walk(entry, name, visit)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_field_has_the_limit_of_its_kind() {
+        let (fits, long) = ("a".repeat(128), "a".repeat(129));
+        assert_eq!(too_long(&json!({ "volume": { "volumeId": fits } })), None);
+        assert!(too_long(&json!({ "entries": [{}, { "volume": { "volumeId": long } }] })).is_some());
+        let id = |length| json!({ "status": { "publishedNodeIds": ["n".repeat(length)] } });
+        assert_eq!((too_long(&id(256)), too_long(&id(257)).is_some()), (None, true));
+        let map = |length: usize| json!({ "volume": { "volumeContext": { "key": "v".repeat(length - 3) } } });
+        assert_eq!(too_long(&map(4096)), None);
+        let told = too_long(&map(4097)).expect("it is too long");
+        assert_eq!(told, "volumeContext has 4097 bytes, and at most 4096 are allowed");
+        let place = json!({ "accessibleTopology": [{ "segments": { "zone": long } }] });
+        assert_eq!(too_long(&place), None, "a topology has another promise");
+    }
+
+    #[test]
+    fn only_sizes_may_not_be_negative() {
+        assert_eq!(
+            negative(&json!({ "maxVolumesPerNode": "-1" })).as_deref(),
+            Some("maxVolumesPerNode is -1")
+        );
+        assert_eq!(
+            negative(&json!({ "usage": [{ "total": "5" }, { "used": "-7" }] })).as_deref(),
+            Some("used is -7")
+        );
+        assert_eq!(negative(&json!({ "volume": { "volumeContext": { "total": "-1" } } })), None);
+        assert!(has_number(&json!({ "availableCapacity": "0" })) && !has_number(&json!({ "nodeId": "-1" })));
+    }
+
+    #[test]
+    fn required_field_is_missed_wherever_it_belongs() {
+        assert_eq!(missing("CreateVolume", &json!({})).as_deref(), Some("volume.volumeId"));
+        let entries = json!({ "entries": [{ "volume": { "volumeId": "a" } }, { "volume": {} }] });
+        assert_eq!(missing("ListVolumes", &entries).as_deref(), Some("volume.volumeId"));
+        assert_eq!(missing("ListVolumes", &json!({ "entries": [] })), None);
+        let told = json!({ "volume": { "volumeId": "a" }, "status": {} });
+        assert_eq!(missing("ControllerGetVolume", &told), None);
+        let unit = |unit: &str| json!({ "usage": [{ "unit": unit }] });
+        assert_eq!(missing("NodeGetVolumeStats", &unit("BYTES")), None);
+        assert_eq!(missing("NodeGetVolumeStats", &unit("UNKNOWN")).as_deref(), Some("unit"));
+        let silent = json!({ "volumeCondition": { "abnormal": true } });
+        assert_eq!(missing("NodeGetVolumeStats", &silent).as_deref(), Some("volumeCondition.message"));
+    }
+
+    #[test]
+    fn snapshot_has_its_fields() {
+        let whole =
+            json!({ "snapshotId": "s", "sourceVolumeId": "v", "creationTime": "2026-01-01T00:00:00Z" });
+        let mut timeless = whole.clone();
+        timeless["creationTime"] = json!("1970-01-01T00:00:00Z");
+        assert_eq!(missing_of_snapshot("CreateVolume", &json!({})), None);
+        assert_eq!(missing_of_snapshot("ListSnapshots", &json!({ "entries": [] })), None);
+        assert_eq!(missing_of_snapshot("GetSnapshot", &json!({ "snapshot": whole })), Some(None));
+        let listed = json!({ "entries": [{ "snapshot": whole }, { "snapshot": timeless }] });
+        assert_eq!(missing_of_snapshot("ListSnapshots", &listed), Some(Some("creationTime".to_owned())));
+    }
+}

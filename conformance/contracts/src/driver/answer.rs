@@ -1,0 +1,148 @@
+//! What each answer promises by itself, whoever has asked.
+
+use serde_json::Value;
+
+use crate::csi::Response;
+use crate::event::{Event, TraceLine};
+use crate::rule::{Checked, Rule, Witness};
+
+use super::said_by_driver;
+
+/// An answer of the driver's own, to the node, the cluster or a case.
+pub(super) struct Told<'a> {
+    pub(super) method: &'a str,
+    pub(super) code: &'a str,
+    message: &'a str,
+    resp: &'a Value,
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn by(line: &'a TraceLine) -> Option<Self> {
+        if let Event::DirectCall(call) = &line.event {
+            let answer = call.answer.as_ref()?;
+            let (method, code, message) = (&answer.method, &answer.code, &answer.message);
+            return Some(Self { method, code, message, resp: &answer.resp });
+        }
+        let end = said_by_driver(line).filter(|end| !end.abandoned)?;
+        Some(Self { method: &end.method, code: &end.code, message: &end.message, resp: &end.resp })
+    }
+
+    /// What an answer says that is OK.
+    pub(super) fn good(line: &'a TraceLine) -> Option<(&'a str, Response<'a>)> {
+        let told = Self::by(line).filter(|told| told.code == "OK")?;
+        Some((told.method, Response::of(told.resp)))
+    }
+}
+
+/// DRV-144.
+pub(super) static SNAPSHOT: Rule = Rule {
+    id: "DRV-144",
+    sentence: "a snapshot says its id, its source and when it was taken, and whether it can be used",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Some((method, answer)) = Told::good(line) else { return };
+        let Some(missing) = answer.missing_of_snapshot(method) else { return };
+        report.tried();
+        if let Some(field) = missing {
+            report.broken(method, "a snapshot lacks a field that CSI requires", field);
+        }
+    }),
+};
+
+/// DRV-170.
+pub(super) static COMPLETE: Rule = Rule {
+    id: "DRV-170",
+    sentence: "an answer has each field that CSI requires",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Some((method, answer)) = Told::good(line) else { return };
+        report.tried();
+        if let Some(field) = answer.missing(method) {
+            report.broken(method, "an answer lacks a field that CSI requires", field);
+        }
+    }),
+};
+
+/// DRV-171.
+pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
+    id: "DRV-171",
+    sentence: "no size and no number of volumes in an answer is negative",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Some((method, answer)) = Told::good(line) else { return };
+        let Some(negative) = answer.negative() else { return };
+        report.tried();
+        if let Some(number) = negative {
+            report.broken(method, "a number in an answer is negative", number);
+        }
+    }),
+};
+
+/// DRV-172.
+pub(super) static ERRORS_IN_WORDS: Rule = Rule {
+    id: "DRV-172",
+    sentence: "an error says in words what went wrong",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        // The libraries of gRPC refuse by themselves what is not served, some of them without a word.
+        let Some(told) = Told::by(line).filter(|told| !["OK", "Unimplemented"].contains(&told.code)) else {
+            return;
+        };
+        report.tried();
+        if told.message.trim().is_empty() {
+            report.broken(told.method, "an error has no message", told.code);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps, passes_over};
+
+    #[test]
+    fn snapshot_tells_when_it_was_taken() {
+        let rule = &SNAPSHOT;
+        let taken = |time: &str| {
+            format!(
+                r#"calls CreateSnapshot {{}} {{"snapshot":{{"snapshotId":"s","sourceVolumeId":"v"{time}}}}} OK"#
+            )
+        };
+        keeps(rule, &taken(r#","creationTime":"2026-01-01T00:00:00Z""#), &[]);
+        breaks(rule, "a snapshot lacks a field that CSI requires", &taken(""), &[]);
+        passes_over(rule, "calls CreateSnapshot {} {} Internal", &[]);
+    }
+
+    #[test]
+    fn answer_has_what_csi_requires() {
+        let rule = &COMPLETE;
+        keeps(rule, r#"calls CreateVolume {} {"volume":{"volumeId":"v"}} OK"#, &[]);
+        breaks(
+            rule,
+            "an answer lacks a field that CSI requires",
+            r#"calls CreateVolume {} {"volume":{}} OK"#,
+            &[],
+        );
+        passes_over(rule, "calls CreateVolume {} {} Internal", &[]);
+    }
+
+    #[test]
+    fn sizes_are_not_negative() {
+        let rule = &NO_NEGATIVE_SIZE;
+        let limit = |limit: &str| {
+            format!(r#"calls NodeGetInfo {{}} {{"nodeId":"n","maxVolumesPerNode":"{limit}"}} OK"#)
+        };
+        keeps(rule, &limit("8"), &[]);
+        passes_over(rule, r#"calls NodeGetInfo {} {"nodeId":"n"} OK"#, &[]);
+        breaks(rule, "a number in an answer is negative", &limit("-1"), &[]);
+    }
+
+    #[test]
+    fn errors_have_words() {
+        let rule = &ERRORS_IN_WORDS;
+        let silent = |code: &str| format!("calls CreateVolume {{}} null {code}");
+        passes_over(rule, &silent("OK"), &[]);
+        passes_over(rule, &silent("Unimplemented"), &[]);
+        breaks(rule, "an error has no message", &silent("Internal"), &[]);
+    }
+}

@@ -1,0 +1,51 @@
+//! What stands in answers, whatever was asked.
+
+use super::{Promise, csi, must, should};
+
+pub(super) const PROMISES: &[Promise] = &[
+    must(
+        "DRV-170",
+        "an answer has each field that CSI requires",
+        csi("`REQUIRED` vs. `OPTIONAL`", "A field noted as `REQUIRED` MUST be specified"),
+        &[],
+    ),
+    must(
+        "DRV-171",
+        "no size and no number of volumes in an answer is negative",
+        csi("Volume, GetCapacity, Snapshot, VolumeUsage, NodeGetInfo", "MUST NOT be negative"),
+        &[],
+    ),
+    must(
+        "DRV-172",
+        "an error says in words what went wrong",
+        csi("Error Scheme", "The status `message` MUST contain a human readable description of error"),
+        &[],
+    ),
+    must(
+        "DRV-173",
+        "a capability is reported together with those that CSI couples it with",
+        csi(
+            "PluginCapability.VolumeExpansion, ControllerServiceCapability",
+            "it MUST implement either the EXPAND_VOLUME controller capability or ... The SP MUST also support PUBLISH_UNPUBLISH_VOLUME",
+        ),
+        &[],
+    ),
+    must(
+        "DRV-174",
+        "a plugin that tells topologies reports VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        csi(
+            "Volume, NodeGetInfo, accessible_topology",
+            "A plugin that returns this field MUST also set the VOLUME_ACCESSIBILITY_CONSTRAINTS plugin capability",
+        ),
+        &[],
+    ),
+    should(
+        "DRV-175",
+        "no secret is in the context of a volume or of its attachment",
+        csi(
+            "Volume, volume_context; ControllerPublishVolume, publish_context",
+            "The contents of this field SHOULD NOT contain sensitive information",
+        ),
+        &[],
+    ),
+];
