@@ -51,6 +51,14 @@ fields! {
     TYPE = "type" in "NodeServiceCapability.RPC",
     PLUGIN_NAME = "name" in "GetPluginInfoResponse",
     INFO_NODE_ID = "nodeId" in "NodeGetInfoResponse",
+    GROWN = "capacityBytes" in "ControllerExpandVolumeResponse",
+    MUTABLE = "mutableParameters" in "ControllerModifyVolumeRequest",
+    CONTENT = "volumeContentSource" in "CreateVolumeRequest",
+    COPIED = "volume" in "VolumeContentSource",
+    COPIED_ID = "volumeId" in "VolumeContentSource.VolumeSource",
+    CUT = "sourceVolumeId" in "CreateSnapshotRequest",
+    SNAPSHOT = "snapshot" in "CreateSnapshotResponse",
+    SNAPSHOT_ID = "snapshotId" in "Snapshot",
 }
 
 /// A path that a request names.
@@ -111,6 +119,24 @@ impl<'a> Request<'a> {
     /// The name of a volume to be made.
     pub fn name(self) -> &'a str {
         text(self.0, NAME)
+    }
+
+    /// The attributes that a volume is to have.
+    pub fn mutable_parameters(self) -> Map<String, Value> {
+        object(&self.0[MUTABLE])
+    }
+
+    /// The volume that a new volume or a snapshot is a copy of.
+    pub fn copied_volume(self) -> &'a str {
+        match text(self.0, CUT) {
+            "" => text(&self.0[CONTENT][COPIED], COPIED_ID),
+            cut => cut,
+        }
+    }
+
+    /// The snapshot that is to be deleted.
+    pub fn snapshot_id(self) -> &'a str {
+        text(self.0, SNAPSHOT_ID)
     }
 
     pub fn is_readonly(self) -> bool {
@@ -229,6 +255,16 @@ impl<'a> Response<'a> {
     /// The handle of a volume that was made.
     pub fn created_volume(self) -> &'a str {
         text(&self.0[VOLUME], CREATED_ID)
+    }
+
+    /// The handle of a snapshot that was taken.
+    pub fn taken_snapshot(self) -> &'a str {
+        text(&self.0[SNAPSHOT], SNAPSHOT_ID)
+    }
+
+    /// How large a volume is after it was grown.
+    pub fn grown_bytes(self) -> Option<i64> {
+        bytes(&self.0[GROWN]).filter(|bytes| *bytes > 0)
     }
 
     /// How large a volume that was made is. Zero is a size that is not known.

@@ -9,6 +9,7 @@ mod attempt;
 mod back_off;
 mod block;
 mod claims;
+mod cluster;
 mod content;
 mod damage;
 mod entitled;
@@ -97,18 +98,37 @@ pub const RULES: &[&Rule] = &[
     &teardown::BOOKS_ARE_EMPTY,
 ];
 
+/// Every rule that binds the controllers of a cluster, by number. The simulation judges by them.
+pub const CLUSTER: &[&Rule] = &[
+    &cluster::claims::RESERVED_BEFORE_BOUND,
+    &cluster::claims::ONE_CLAIM_A_VOLUME,
+    &cluster::reclaim::EVERY_VOLUME_IS_NAMED,
+    &cluster::reclaim::DELETED_WHEN_RELEASED,
+    &cluster::reclaim::OBJECT_OUTLIVES_VOLUME,
+    &cluster::claims::PROTECTED_WHILE_BOUND,
+    &cluster::claims::COLLECTED_WITH_ITS_POD,
+    &cluster::growth::ALLOCATED_BEFORE_EXPANDED,
+    &cluster::growth::CAPACITY_IS_GRANTED,
+    &cluster::growth::MODIFIED_UNTIL_KNOWN,
+    &cluster::copies::ANNOUNCED_BEFORE_TAKEN,
+    &cluster::copies::CONTENT_OUTLIVES_SNAPSHOT,
+    &cluster::copies::NOT_WHILE_RESTORED,
+    &cluster::copies::SOURCE_IS_KEPT,
+    &cluster::reclaim::KEPT_BEFORE_ATTACHED,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_rule_has_its_own_number_and_they_are_in_order() {
-        let ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
+        let ids: Vec<&str> = RULES.iter().chain(CLUSTER).map(|rule| rule.id).collect();
         assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
     }
 
     /// The invariants of the specification are numbered from 1 to this.
-    const LAST: usize = 86;
+    const LAST: usize = 101;
 
     #[test]
     fn each_invariant_is_a_rule_or_says_why_it_is_none() {
@@ -118,7 +138,7 @@ mod tests {
         let without: String = table.lines().filter_map(|row| row.split('|').nth(1)).collect();
         for number in 1..=LAST {
             let id = format!("INV-{number:03}");
-            let is_rule = RULES.iter().any(|rule| rule.id == id);
+            let is_rule = RULES.iter().chain(CLUSTER).any(|rule| rule.id == id);
             assert_ne!(is_rule, without.contains(&id), "{id}: a rule, or a row of the table, and not both");
         }
     }

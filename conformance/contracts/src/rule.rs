@@ -212,8 +212,8 @@ impl Judge {
         let books = &self.books;
         // A call that arrives from a node that has died was sent before that. Nobody knows when, so there is
         // no order it could have broken. Controllers are elsewhere, and alive.
-        let late = books.down
-            && matches!(&line.event, Event::RpcStart(start) if !start.method.starts_with("Controller"));
+        let late =
+            books.down && matches!(&line.event, Event::RpcStart(start) if start.method.starts_with("Node"));
         let violations =
             collect(&mut self.rules, &mut self.tried, line.seq, |running, report| match running {
                 Running::Each(check) if !late => check(books, line, report),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::names::Namespaced;
+use crate::snapshot::{ContentSource, SnapshotSource};
 use crate::storage::FsGroupPolicy;
 use crate::{AccessMode, Object, PersistentSource, Pod, PodVolume, Volume, VolumeSource};
 
@@ -15,6 +16,10 @@ pub fn shape(object: &Object) -> Value {
                 "accessModes": modes(&claim.spec.access_modes),
                 "volumeName": claim.spec.volume,
                 "volumeMode": claim.spec.mode.to_string(),
+                "volumeAttributesClassName": claim.spec.attributes_class,
+                "dataSource": claim.spec.data_source.as_ref().map(|source| json!({
+                    "kind": source.kind, "name": source.name,
+                })),
                 "resources": { "requests": { "storage": claim.spec.request.to_string() } },
             },
             "status": {
@@ -22,6 +27,11 @@ pub fn shape(object: &Object) -> Value {
                 "capacity": { "storage": claim.status.capacity.to_string() },
                 "allocatedResources": { "storage": claim.status.allocated.map(|size| size.to_string()) },
                 "allocatedResourceStatuses": { "storage": claim.status.resize },
+                "currentVolumeAttributesClassName": claim.status.attributes_class,
+                "modifyVolumeStatus": claim.status.modifying.as_ref().map(|modifying| json!({
+                    "targetVolumeAttributesClassName": modifying.target,
+                    "status": format!("{:?}", modifying.progress),
+                })),
             },
         }),
         Object::Volume(volume) => volume_body(volume),
@@ -53,7 +63,10 @@ pub fn shape(object: &Object) -> Value {
             "drivers": list(&node.drivers, |driver| json!({ "name": driver.name, "nodeID": driver.node_id })),
         } }),
         Object::Snapshot(snapshot) => json!({
-            "spec": { "volumeSnapshotClassName": snapshot.class },
+            "spec": { "volumeSnapshotClassName": snapshot.class, "source": match &snapshot.source {
+                SnapshotSource::Claim(claim) => json!({ "persistentVolumeClaimName": claim }),
+                SnapshotSource::Content(content) => json!({ "volumeSnapshotContentName": content }),
+            } },
             "status": {
                 "boundVolumeSnapshotContentName": snapshot.status.content,
                 "readyToUse": snapshot.status.ready,
@@ -61,7 +74,19 @@ pub fn shape(object: &Object) -> Value {
             },
         }),
         Object::SnapshotContent(content) => json!({
-            "spec": { "driver": content.driver, "deletionPolicy": content.deletion },
+            "spec": {
+                "driver": content.driver,
+                "deletionPolicy": content.deletion,
+                "source": match &content.source {
+                    ContentSource::Volume(handle) => json!({ "volumeHandle": handle }),
+                    ContentSource::Snapshot(handle) => json!({ "snapshotHandle": handle }),
+                },
+                "volumeSnapshotRef": {
+                    "namespace": content.snapshot.namespace,
+                    "name": content.snapshot.name,
+                    "uid": content.snapshot_uid,
+                },
+            },
             "status": { "snapshotHandle": content.status.handle, "readyToUse": content.status.ready },
         }),
         // No rule depends on their content, and it may be secret.
@@ -79,10 +104,24 @@ pub fn shape(object: &Object) -> Value {
         "labels": meta.labels,
         "finalizers": meta.finalizers,
         "deletionTimestamp": meta.deleted,
+        "annotations": annotations(object),
         "ownerReferences":
             list(&meta.owners, |owner| json!({ "uid": owner.uid, "controller": owner.controller })),
     });
     body
+}
+
+/// The annotations by which a controller's steps can be judged; one that is missing is null.
+fn annotations(object: &Object) -> Value {
+    let names: &[&str] = match object {
+        Object::Volume(_) => &["pv.kubernetes.io/provisioned-by"],
+        Object::SnapshotContent(_) => &[
+            "snapshot.storage.kubernetes.io/volumesnapshot-being-created",
+            "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted",
+        ],
+        _ => &[],
+    };
+    names.iter().map(|name| ((*name).to_owned(), json!(object.meta().annotations.get(*name)))).collect()
 }
 
 fn list<T>(of: &[T], shape: impl Fn(&T) -> Value) -> Vec<Value> {
@@ -127,6 +166,10 @@ fn volume_body(volume: &Volume) -> Value {
         "capacity": { "storage": volume.capacity.to_string() },
         "mountOptions": volume.mount_options,
         "nodeAffinity": volume.affinity.as_ref().map(|affinity| &affinity.terms),
+        "persistentVolumeReclaimPolicy": volume.reclaim,
+        "claimRef": volume.claim.as_ref().map(|reference| json!({
+            "namespace": reference.claim.namespace, "name": reference.claim.name, "uid": reference.uid,
+        })),
     });
     match &volume.source {
         PersistentSource::Csi(csi) => {

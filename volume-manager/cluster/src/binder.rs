@@ -74,10 +74,12 @@ impl Reconciler for Hands {
                 let (before, after) = (before.and_then(as_claim), after.and_then(as_claim));
                 seen.replace_claim(before, after);
                 let claim = after.or(before).map(|claim| claim.key());
-                // What a claim leaves behind is released.
                 let left = if after.is_none() { before } else { None };
-                let left = left.map(|claim| claim.spec.volume.clone()).filter(|volume| !volume.is_empty());
-                claim.into_iter().chain(left.map(|volume| Key::cluster(Kind::Volume, volume))).collect()
+                let left = left.map(|claim| seen.left_behind(claim)).unwrap_or_default();
+                claim
+                    .into_iter()
+                    .chain(left.into_iter().map(|left| Key::cluster(Kind::Volume, left)))
+                    .collect()
             }
             (Some(Object::Volume(_)), _) | (_, Some(Object::Volume(_))) => {
                 let (before, after) = (before.and_then(as_volume), after.and_then(as_volume));
@@ -342,6 +344,14 @@ impl Seen {
             let (index, name) = self.index(claim);
             index.entry(name).or_default().insert(claim.key());
         }
+    }
+
+    /// The volumes that are released because a claim is gone: its own, and those that are reserved for it.
+    fn left_behind(&self, claim: &Claim) -> BTreeSet<String> {
+        let name = Namespaced::new(&claim.meta.namespace, &claim.meta.name);
+        let reserved = self.volumes.naming(&name).map(|volume| volume.meta.name.clone());
+        let own = Some(claim.spec.volume.clone()).filter(|volume| !volume.is_empty());
+        reserved.chain(own).collect()
     }
 
     /// The index that a claim is in, and the name it is there by.

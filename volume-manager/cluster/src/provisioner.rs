@@ -4,13 +4,14 @@
 //! It writes a volume that is reserved for its claim, and leaves the rest to the binder. What is asked of the driver has
 //! the same name each time: a call of unknown outcome is repeated until its outcome is known.
 
+mod asked;
 mod create;
 mod parameters;
 mod reclaim;
 mod source;
 mod topology;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,13 +23,20 @@ use async_trait::async_trait;
 use crate::events::Events;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
-use crate::{ProvisionService, Trouble, annotations};
+use crate::{ProvisionService, Trouble};
+use asked::{Asked, Step};
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Keeps a volume until the driver has deleted what it stands for.
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// Keeps a claim while the driver may be making its volume: without it, nothing would say what to delete.
+const BEING_MADE: &str = "volproof.dev/volume-being-made";
+
+/// Keeps a claim while its volume is copied.
+const BEING_CLONED: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
 /// Which driver a provisioner serves, and how.
 #[derive(Debug, Clone)]
@@ -87,7 +95,7 @@ impl Provisioner {
             events: Events::new(Arc::clone(&api)),
             api: Arc::clone(&api),
             service,
-            begun: Mutex::default(),
+            refused: Mutex::default(),
         };
         Self { _running: Running::start(hands, api, clock, pauses) }
     }
@@ -99,8 +107,8 @@ struct Hands {
     api: Arc<dyn ApiSource>,
     events: Events,
     service: Arc<dyn ProvisionService>,
-    /// The claims whose volumes a driver may have made: each is seen through, even when the claim is gone.
-    begun: Mutex<BTreeMap<Key, Arc<Claim>>>,
+    /// The claims whose last call was certainly refused: no volume is left of it. After a restart no outcome is known.
+    refused: Mutex<BTreeSet<Key>>,
 }
 
 #[async_trait]
@@ -119,7 +127,13 @@ impl Reconciler for Hands {
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
         match (before, after) {
-            (_, Some(Object::Claim(claim))) if self.is_asked(claim) => vec![claim.key()],
+            (Some(Object::Claim(_)), _) | (_, Some(Object::Claim(_))) => {
+                let claim = |object: Option<&Object>| match object {
+                    Some(Object::Claim(claim)) => Some(Arc::clone(claim)),
+                    _ => None,
+                };
+                self.affected_claims(claim(before).as_deref(), claim(after).as_deref())
+            }
             (_, Some(Object::Volume(volume))) if reclaim::is_due(volume, &self.config.driver) => {
                 vec![Key::cluster(Kind::Volume, &volume.meta.name)]
             }
@@ -130,20 +144,44 @@ impl Reconciler for Hands {
     async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
         match key.kind {
             Kind::Volume => self.reclaim(&key.name).await,
-            _ => self.provision(key).await,
+            _ => {
+                self.provision(key).await?;
+                self.end_cloning(key).await
+            }
         }
     }
 }
 
 impl Hands {
-    fn begun(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Claim>>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    fn refused(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this provisioner is to make the volume of a claim.
-    fn is_asked(&self, claim: &Claim) -> bool {
-        let asked = claim.meta.annotations.get(annotations::PROVISIONER);
-        claim.spec.volume.is_empty() && !claim.meta.is_deleting() && asked == Some(&self.config.driver)
+    /// The claims to look at because one has changed.
+    fn affected_claims(&self, before: Option<&Claim>, after: Option<&Claim>) -> Vec<Key> {
+        let mut keys = Vec::new();
+        match (before, after) {
+            (before, Some(claim)) => {
+                let changed = before.is_none_or(|before| Asked::of(before) != Asked::of(claim));
+                let step = asked::next(claim, &self.config.driver, false);
+                if changed && (step != Step::Nothing || asked::is_cloned(claim)) {
+                    keys.push(claim.key());
+                }
+            }
+            (Some(gone), None) => {
+                self.refused().remove(&gone.key());
+                self.events.forget(&gone.key());
+            }
+            (None, None) => {}
+        }
+        // A copy that is made, or not wanted any more, needs its source no longer.
+        if let Some(claim) = before.or(after)
+            && before.is_none_or(|before| before.spec.volume.is_empty())
+            && after.is_none_or(|after| !after.spec.volume.is_empty())
+        {
+            keys.extend(source::cloned(claim));
+        }
+        keys
     }
 
     async fn tell(

@@ -54,6 +54,7 @@ impl Running {
             api,
             clock,
             queue: Queue::new(pauses),
+            unheard: BTreeSet::new(),
             known: BTreeMap::new(),
             missed: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -78,6 +79,9 @@ struct Controller<R> {
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
     queue: Queue,
+    /// The kinds whose objects are not all known yet. Until then nothing is looked at: news of what a look has read, and
+    /// that went before its kind was followed, would never come.
+    unheard: BTreeSet<Kind>,
     /// Every object of the kinds that are followed, as it was last heard of.
     known: BTreeMap<Key, Object>,
     /// The object that a look could not do without: the look is repeated when that appears, changes or goes.
@@ -89,6 +93,7 @@ struct Controller<R> {
 impl<R: Reconciler> Controller<R> {
     async fn run(mut self, mut ended: mpsc::UnboundedReceiver<Ended>) {
         let followed = self.reconciler.kinds();
+        self.unheard.extend(followed);
         let following =
             followed.iter().map(|kind| Following::new(*kind, Arc::clone(&self.api), Arc::clone(&self.clock)));
         let mut heard: FuturesUnordered<_> = following.map(next).collect();
@@ -103,11 +108,13 @@ impl<R: Reconciler> Controller<R> {
                     continue;
                 }
                 Some((key, result)) = ended.recv() => self.ended(key, result),
-                () = std::future::ready(()), if self.queue.has_ready() => {}
-                () = sleep_until(&*clock, due) => {}
+                () = std::future::ready(()), if self.queue.has_ready() && self.unheard.is_empty() => {}
+                () = sleep_until(&*clock, due), if self.unheard.is_empty() => {}
                 Some(_) = self.tasks.join_next() => {}
             }
-            self.start_ready();
+            if self.unheard.is_empty() {
+                self.start_ready();
+            }
         }
     }
 
@@ -126,6 +133,7 @@ impl<R: Reconciler> Controller<R> {
                 self.found(&key);
             }
             News::Only(there) => {
+                self.unheard.remove(&kind);
                 let of_kind = self.known.keys().filter(|key| key.kind == kind);
                 let gone: Vec<Key> = of_kind.filter(|key| !there.contains(*key)).cloned().collect();
                 for key in gone {

@@ -3,6 +3,7 @@
 
 mod pace;
 pub(crate) mod token;
+mod troubles;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 
 use self::pace::Pace;
 use self::token::Issued;
+use self::troubles::{Troubles, Unanswered};
 use crate::crash::{Crash, Life};
 use crate::script::{Place, Scenario};
 use crate::trace::Trace;
@@ -48,6 +50,8 @@ struct Inner {
     hangs: bool,
     /// The speed for clients that it is not always fast for.
     paces: BTreeMap<Client, Pace>,
+    /// The requests of the controllers that fail.
+    troubles: Troubles,
 }
 
 impl SimulatedApi {
@@ -61,13 +65,14 @@ impl SimulatedApi {
                 (Client::Node, Pace::new(scenario.seed, scenario.api_delay)),
                 (Client::Controller, Pace::new(!scenario.seed, scenario.api_delay.min(CLOSE_BY))),
             ]),
+            troubles: Troubles::new(scenario.seed, scenario.api_faults),
         };
         Self { trace, by: Client::Node, crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The same API for another client.
-    pub(crate) fn seen_by(&self, by: Client) -> Self {
-        Self { by, crash: None, ..self.clone() }
+    pub(crate) fn seen_by(&self, by: Client, crash: Crash) -> Self {
+        Self { by, crash: Some(crash), ..self.clone() }
     }
 
     /// Creates or replaces an object in the name of `by`.
@@ -88,6 +93,23 @@ impl SimulatedApi {
         let Some(mut object) = self.find::<R>(namespace, name) else { return };
         change(Arc::make_mut(&mut object));
         self.put(Arc::unwrap_or_clone(object).into_object(), Client::Controller);
+    }
+
+    /// Changes an object in the name of a user.
+    pub(crate) fn change_by_user<R: Resource>(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut R),
+    ) {
+        let Some(mut object) = self.find::<R>(namespace, name) else { return };
+        change(Arc::make_mut(&mut object));
+        self.put(Arc::unwrap_or_clone(object).into_object(), Client::Case);
+    }
+
+    /// The present state of all objects of a kind that is not known before.
+    pub(crate) fn all_of(&self, kind: Kind) -> Vec<Object> {
+        self.open().store.list(kind)
     }
 
     /// The present state of an object.
@@ -144,6 +166,13 @@ impl SimulatedApi {
         let mut inner = self.open();
         inner.away = false;
         inner.paces.values_mut().for_each(Pace::heal);
+        inner.troubles.heal();
+    }
+
+    /// Deletes an object in the name of a user: at once if it has no finalizers, else by marking it.
+    pub(crate) fn delete_by_user(&self, key: &Key) {
+        // It may be gone by now.
+        self.seen_by(Client::Case, Crash::default()).deleted(key).ok();
     }
 
     fn told(&self, verb: Verb, key: &Key, by: Client, body: Value) {
@@ -171,7 +200,15 @@ impl SimulatedApi {
             return std::future::pending().await;
         }
         self.takes_its_time().await;
-        let answer = self.answers(act).await;
+        let unanswered = match self.by {
+            Client::Controller => self.open().troubles.next(),
+            _ => None,
+        };
+        let answer = match unanswered {
+            None => self.answers(act).await,
+            Some(Unanswered::Before) => Err(lost()),
+            Some(Unanswered::After) => self.answers(act).await.and_then(|_| Err(lost())),
+        };
         if life == Life::EndsAfter {
             self.crash.iter().for_each(Crash::happens);
             return std::future::pending().await;
@@ -230,7 +267,32 @@ impl SimulatedApi {
             return Ok(object);
         }
         self.open().store.expect_absent(&object.key())?;
-        Ok(self.put(object, self.by))
+        Ok(self.put(self.admitted(object), self.by))
+    }
+
+    /// A new object as an API server stores it: with an identity, and protected.
+    pub(crate) fn admitted(&self, mut object: Object) -> Object {
+        let protection = match object.kind() {
+            Kind::Claim => Some("kubernetes.io/pvc-protection"),
+            Kind::Volume => Some("kubernetes.io/pv-protection"),
+            _ => None,
+        };
+        let uid = format!("{}-{}", object.kind().as_str().to_lowercase(), self.open().store.next_version());
+        let meta = object.meta_mut();
+        if meta.uid.is_empty() {
+            meta.uid = uid;
+        }
+        meta.finalizers.extend(protection.map(str::to_owned));
+        object
+    }
+
+    fn updated(&self, object: Object) -> Result<Object, ApiError> {
+        let (object, is_removed) = self.open().store.update(object)?;
+        self.told(Verb::Update, &object.key(), self.by, shape(&object));
+        if is_removed {
+            self.told(Verb::Delete, &object.key(), self.by, Value::Null);
+        }
+        Ok(object)
     }
 
     fn deleted(&self, key: &Key) -> Result<(), ApiError> {
@@ -242,6 +304,11 @@ impl SimulatedApi {
         }
         Ok(())
     }
+}
+
+/// An answer that does not arrive.
+fn lost() -> ApiError {
+    ApiError::Unavailable { reason: "connection reset".to_owned() }
 }
 
 /// The word of a trace for a kind of object.
@@ -271,7 +338,7 @@ impl ApiSource for SimulatedApi {
     }
 
     async fn update(&self, object: Object) -> Result<Object, ApiError> {
-        self.serve(|| Ok(self.put(object, self.by))).await
+        self.serve(|| self.updated(object)).await
     }
 
     async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {

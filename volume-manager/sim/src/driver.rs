@@ -4,7 +4,9 @@
 mod call;
 mod controller;
 mod fate;
+mod making;
 mod service;
+mod snapshots;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +44,8 @@ pub(crate) struct SimulatedDriver {
     /// Whether its volumes are for one node at a time.
     one_node: bool,
     crash: Crash,
+    /// Decides when the controllers crash.
+    controllers: Crash,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -54,6 +58,11 @@ struct Inner {
     /// Volumes with a call under way that excludes others.
     at_work: BTreeSet<String>,
     volumes: BTreeMap<String, Volume>,
+    snapshots: BTreeMap<String, Snapshot>,
+    /// The ids of volumes and snapshots by the names that they were asked for with.
+    ids: BTreeMap<String, String>,
+    /// How many were made.
+    made: u64,
 }
 
 #[derive(Debug, Default)]
@@ -65,10 +74,29 @@ struct Volume {
     size: u64,
     /// Expansion was refused while the volume was in use.
     refused: bool,
+    /// Its size for the controller; no node may expand it beyond that.
+    granted: u64,
+    attributes: BTreeMap<String, String>,
+    /// It is gone for all but a node that still has it mounted.
+    deleted: bool,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    source: String,
+    size: u64,
+    /// How many more questions are answered with "not ready".
+    unready: u32,
 }
 
 impl SimulatedDriver {
-    pub(crate) fn new(kernel: FakeKernel, trace: Trace, scenario: &Scenario, crash: Crash) -> Self {
+    pub(crate) fn new(
+        kernel: FakeKernel,
+        trace: Trace,
+        scenario: &Scenario,
+        crash: Crash,
+        controllers: Crash,
+    ) -> Self {
         let inner = Inner {
             fates: Fates::new(scenario.seed, scenario.driver_faults),
             calls: 0,
@@ -76,10 +104,14 @@ impl SimulatedDriver {
             tasks: Vec::new(),
             at_work: BTreeSet::new(),
             volumes: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            made: 0,
         };
         let capabilities = scenario.capabilities.clone().into();
         let (tokens, one_node) = (scenario.tokens, scenario.one_node);
-        Self { kernel, trace, capabilities, tokens, one_node, crash, inner: Arc::new(Mutex::new(inner)) }
+        let inner = Arc::new(Mutex::new(inner));
+        Self { kernel, trace, capabilities, tokens, one_node, crash, controllers, inner }
     }
 
     /// Creates a volume with this id: a disk, with a filesystem unless it is a block volume.
@@ -88,7 +120,8 @@ impl SimulatedDriver {
         if !block {
             self.kernel.format(&disk(id), "ext4")?;
         }
-        self.open().volumes.insert(id.to_owned(), Volume { size: SIZE, ..Volume::default() });
+        let volume = Volume { size: SIZE, granted: u64::MAX, ..Volume::default() };
+        self.open().volumes.insert(id.to_owned(), volume);
         Ok(())
     }
 
@@ -183,7 +216,7 @@ impl SimulatedDriver {
 
     fn unstage(&self, request: &v1::NodeUnstageVolumeRequest) -> Result<(), Status> {
         let at = PathBuf::from(&request.staging_target_path);
-        self.known(&request.volume_id)?;
+        self.was_known(&request.volume_id)?;
         if self.open().volumes[&request.volume_id].published.is_empty() {
             if self.kernel.is_mount_point(&at) {
                 self.kernel.unmount(&at, false).map_err(failed)?;
@@ -255,7 +288,7 @@ impl SimulatedDriver {
     fn unpublish(&self, request: &v1::NodeUnpublishVolumeRequest) -> Result<(), Status> {
         let at = PathBuf::from(&request.target_path);
         if !is_inline(&request.volume_id) {
-            self.known(&request.volume_id)?;
+            self.was_known(&request.volume_id)?;
         }
         if self.kernel.is_mount_point(&at) {
             self.kernel.unmount(&at, false).map_err(failed)?;
@@ -276,6 +309,9 @@ impl SimulatedDriver {
         if !block && !self.open().volumes[&request.volume_id].published.contains(path) {
             return Err(Status::internal("the volume is not published there"));
         }
+        if size > self.open().volumes[&request.volume_id].granted {
+            return Err(Status::out_of_range("the controller has not expanded the volume"));
+        }
         self.change(&request.volume_id, |volume| {
             volume.size = volume.size.max(size);
             volume.refused = false;
@@ -290,10 +326,18 @@ impl SimulatedDriver {
     }
 
     fn known(&self, id: &str) -> Result<(), Status> {
-        if self.open().volumes.contains_key(id) {
-            return Ok(());
+        match self.open().volumes.get(id) {
+            Some(volume) if !volume.deleted => Ok(()),
+            _ => Err(Status::not_found(format!("no volume `{id}`"))),
         }
-        Err(Status::not_found(format!("no volume `{id}`")))
+    }
+
+    /// What a node has of a volume can be undone when the volume is deleted.
+    fn was_known(&self, id: &str) -> Result<(), Status> {
+        match self.open().volumes.contains_key(id) {
+            true => Ok(()),
+            false => Err(Status::not_found(format!("no volume `{id}`"))),
+        }
     }
 
     fn change(&self, id: &str, change: impl FnOnce(&mut Volume)) {

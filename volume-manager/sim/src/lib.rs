@@ -16,6 +16,8 @@
 //! if the manager was told that the step failed, or crashed before the answer.
 
 mod api;
+mod claims;
+mod controllers;
 mod crash;
 mod damage;
 mod driver;

@@ -161,6 +161,11 @@ fn zone(zone: &str) -> NodeAffinity {
 /// The secret that all volumes share.
 const SECRET: &str = "credentials";
 
+/// Name and namespace of the secret.
+pub(crate) fn secret_name() -> (String, String) {
+    (SECRET.to_owned(), "default".to_owned())
+}
+
 pub(crate) fn secret() -> Secret {
     let data = BTreeMap::from([("key".to_owned(), Sensitive::new(b"of the simulation".to_vec()))]);
     Secret { meta: Meta::named("default", SECRET), data }
@@ -241,7 +246,7 @@ fn claim(name: &str, block: bool) -> Claim {
     }
 }
 
-fn modes(scenario: &Scenario) -> Vec<AccessMode> {
+pub(crate) fn modes(scenario: &Scenario) -> Vec<AccessMode> {
     vec![match (scenario.alone, scenario.one_node) {
         (true, _) => AccessMode::ReadWriteOncePod,
         (false, true) => AccessMode::ReadWriteOnce,
@@ -249,7 +254,7 @@ fn modes(scenario: &Scenario) -> Vec<AccessMode> {
     }]
 }
 
-fn mode(block: bool) -> VolumeMode {
+pub(crate) fn mode(block: bool) -> VolumeMode {
     if block { VolumeMode::Block } else { VolumeMode::Filesystem }
 }
 
@@ -274,7 +279,13 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
     if has_inline(scenario, number) {
         add(&mut pod, "inline", inline(scenario, number), false);
     }
-    let own = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    let own = || {
+        let mut template = ClaimTemplate::default();
+        if scenario.provisioned {
+            template.spec = crate::claims::spec(scenario, false);
+        }
+        VolumeSource::Ephemeral { template: Box::new(template) }
+    };
     match Forbidden::of(scenario, number) {
         Some(Forbidden::SomebodyElses) => add(&mut pod, "own", own(), false),
         Some(why) => add(&mut pod, "forbidden", claimed(&why.name(number)), false),

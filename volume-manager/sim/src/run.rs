@@ -9,6 +9,7 @@ use contracts::rule::{Rest, Violation};
 use tokio::runtime::Builder;
 use volume_manager::PodState;
 
+use crate::claims;
 use crate::script::{Scenario, Step};
 use crate::world::{World, leftovers};
 
@@ -124,13 +125,27 @@ async fn take(world: &mut World, step: &Step) {
         Step::CrashAt { place, number, after } => world.crash.order(*place, *number, *after),
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
-        Step::CrashController => world.start_controllers(),
+        Step::CrashController => {
+            world.stop_controllers();
+            world.start_controllers();
+        }
+        Step::CrashControllerAt { place, number, after } => {
+            world.controllers_crash.order(*place, *number, *after);
+        }
+        Step::AddClaim { volume, from, class } => {
+            claims::add(&world.api, &world.scenario, *volume, *from, *class);
+        }
+        Step::DeleteClaim { volume } => claims::delete(&world.api, *volume),
+        Step::DeleteVolume { volume } => claims::delete_volume(&world.api, *volume),
+        Step::AddSnapshot { snapshot, volume } => claims::take_snapshot(&world.api, *snapshot, *volume),
+        Step::DeleteSnapshot { snapshot } => claims::delete_snapshot(&world.api, *snapshot),
+        Step::Modify { volume, class } => claims::modify(&world.api, *volume, *class),
         Step::AddElsewhere { pod, volumes } => world.add_elsewhere(*pod, volumes),
         Step::RemoveElsewhere { pod } => world.remove_elsewhere(*pod),
         Step::LoseNode { away } => {
             world.stop_manager().await;
             world.lose_node();
-            tokio::time::sleep(*away).await;
+            pass_without_the_node(world, *away).await;
             world.find_node();
             world.start_manager();
         }
@@ -145,15 +160,35 @@ async fn take(world: &mut World, step: &Step) {
 
 /// Lets time pass. A manager that crashes meanwhile starts again after a second.
 async fn pass(world: &mut World, time: Duration) {
-    let crashed = world.crash.crashed();
+    let (crashed, controllers_crashed) = (world.crash.crashed(), world.controllers_crash.crashed());
     let until = tokio::time::Instant::now() + time;
     loop {
         tokio::select! {
             biased;
             () = crashed.notified() => restart(world, Duration::from_secs(1)).await,
+            () = controllers_crashed.notified() => restart_controllers(world).await,
             () = tokio::time::sleep_until(until) => return,
         }
     }
+}
+
+/// Lets time pass while the node is lost.
+async fn pass_without_the_node(world: &mut World, time: Duration) {
+    let crashed = world.controllers_crash.crashed();
+    let until = tokio::time::Instant::now() + time;
+    loop {
+        tokio::select! {
+            biased;
+            () = crashed.notified() => restart_controllers(world).await,
+            () = tokio::time::sleep_until(until) => return,
+        }
+    }
+}
+
+async fn restart_controllers(world: &mut World) {
+    world.stop_controllers();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.start_controllers();
 }
 
 async fn restart(world: &mut World, away: Duration) {
@@ -172,7 +207,13 @@ async fn settle(world: &mut World) -> Vec<String> {
             world.remove_pod(number);
         }
     }
+    world.add_missing_claims();
     pass(world, BOUND).await;
+    if world.scenario.provisioned {
+        // The claims that have only gone meanwhile.
+        world.add_missing_claims();
+        pass(world, BOUND * 2).await;
+    }
     if world.insist_on_growth() {
         pass(world, BOUND).await;
     }
@@ -180,6 +221,7 @@ async fn settle(world: &mut World) -> Vec<String> {
     for (number, pod) in world.running() {
         let manager = world.manager().expect("it was started above").clone();
         match (manager.wait_mounted(&pod, BOUND).await, world.forbidden(number)) {
+            (Err(_), None) if world.lacks_a_volume(number) => {}
             (Err(error), None) => unfinished.push(format!("pod {number} does not get its volumes: {error}")),
             (Ok(()), Some(why)) => unfinished.push(format!("pod {number} gets a volume that is {why:?}")),
             _ => {}
@@ -190,6 +232,10 @@ async fn settle(world: &mut World) -> Vec<String> {
     world.trace.rest(&Rest { pods });
     for number in world.present() {
         world.remove_pod(number);
+    }
+    if world.scenario.provisioned {
+        claims::delete_all(&world.api);
+        pass(world, BOUND).await;
     }
     pass(world, BOUND).await;
     world.sweep().await;

@@ -67,6 +67,11 @@ pub struct Scenario {
     pub one_node: bool,
     /// Whether what the manager has on disk is damaged while it is away.
     pub damage: bool,
+    /// Whether controllers make the volumes for claims that a user writes and deletes; otherwise they exist from the
+    /// beginning.
+    pub provisioned: bool,
+    /// How many in a thousand requests of the controllers get no answer, whether they take effect or not.
+    pub api_faults: u32,
 }
 
 /// Where a driver wants the tokens that it asks for.
@@ -135,8 +140,56 @@ pub enum Step {
     KillDriver,
     /// The driver is started again, and registers.
     StartDriver,
-    /// The controller that attaches volumes crashes, and starts again.
+    /// The controllers crash, and start again.
     CrashController,
+    /// The controllers crash at the so-manieth of their calls or requests, before or after it took effect, and start
+    /// again.
+    CrashControllerAt {
+        /// A call to the driver or a request to the API.
+        place: Place,
+        /// Counted from here.
+        number: u32,
+        /// Whether the last of them has taken effect. The controllers hear of none.
+        after: bool,
+    },
+    /// A user asks for a volume, unless the claim exists.
+    AddClaim {
+        /// Its place in [`Scenario::volumes`].
+        volume: usize,
+        /// What it is a copy of, if that exists.
+        from: Option<Origin>,
+        /// The attributes that it is made with.
+        class: Option<Attributes>,
+    },
+    /// A user deletes a claim.
+    DeleteClaim {
+        /// Its place in [`Scenario::volumes`].
+        volume: usize,
+    },
+    /// A user deletes the object of the volume that a claim is bound to.
+    DeleteVolume {
+        /// The claim's place in [`Scenario::volumes`].
+        volume: usize,
+    },
+    /// A user asks for a snapshot of a claim.
+    AddSnapshot {
+        /// Its number.
+        snapshot: u32,
+        /// The claim's place in [`Scenario::volumes`].
+        volume: usize,
+    },
+    /// A user deletes a snapshot.
+    DeleteSnapshot {
+        /// Its number.
+        snapshot: u32,
+    },
+    /// A user asks for other attributes of a volume.
+    Modify {
+        /// Its place in [`Scenario::volumes`].
+        volume: usize,
+        /// The class of attributes.
+        class: Attributes,
+    },
     /// A new pod that uses these volumes is bound to the other node.
     AddElsewhere {
         /// Its number.
@@ -166,6 +219,22 @@ pub enum Step {
     ApiBack,
     /// Time passes.
     Pass(Duration),
+}
+
+/// What a new volume is a copy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The volume of a claim, by its place in [`Scenario::volumes`].
+    Volume(usize),
+    /// A snapshot, by its number.
+    Snapshot(u32),
+}
+
+/// A class of attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attributes {
+    Gold,
+    Silver,
 }
 
 /// What the manager does, where it can crash.
@@ -207,7 +276,28 @@ impl fmt::Display for Step {
             }
             Self::KillDriver => f.write_str("kill the driver"),
             Self::StartDriver => f.write_str("start the driver"),
-            Self::CrashController => f.write_str("crash the controller"),
+            Self::CrashController => f.write_str("crash the controllers"),
+            Self::CrashControllerAt { place, number, after } => {
+                write!(
+                    f,
+                    "crash the controllers {} {place} {number}",
+                    if *after { "after" } else { "before" }
+                )
+            }
+            Self::AddClaim { volume, from, class } => {
+                write!(f, "add claim {volume}")?;
+                class.map_or(Ok(()), |class| write!(f, " of class {class:?}"))?;
+                match from {
+                    Some(Origin::Volume(source)) => write!(f, " as a copy of claim {source}"),
+                    Some(Origin::Snapshot(source)) => write!(f, " from snapshot {source}"),
+                    None => Ok(()),
+                }
+            }
+            Self::DeleteVolume { volume } => write!(f, "delete the volume of claim {volume}"),
+            Self::DeleteClaim { volume } => write!(f, "delete claim {volume}"),
+            Self::AddSnapshot { snapshot, volume } => write!(f, "add snapshot {snapshot} of claim {volume}"),
+            Self::DeleteSnapshot { snapshot } => write!(f, "delete snapshot {snapshot}"),
+            Self::Modify { volume, class } => write!(f, "change claim {volume} to class {class:?}"),
             Self::AddElsewhere { pod, volumes } => {
                 write!(f, "add pod {pod} with volumes {volumes:?} to the other node")
             }
@@ -270,6 +360,8 @@ impl Scenario {
             neighbour: false,
             one_node: false,
             damage: false,
+            provisioned: false,
+            api_faults: 0,
         };
         scenario.controlled = scenario.attachable && random.bool();
         scenario.neighbour = scenario.controlled && random.u32(..3) > 0;
@@ -277,10 +369,25 @@ impl Scenario {
         scenario.damage = random.u32(..3) == 0;
         // Tokens that do not last are of little use to a driver that is not given new ones.
         scenario.republishes |= scenario.tokens.is_some();
+        scenario.provision();
         if scenario.grows {
             scenario.capabilities.push(Capability::ExpandVolume);
         }
         scenario
+    }
+
+    /// Has controllers make the volumes, in every third scenario.
+    fn provision(&mut self) {
+        let mut random = Rng::with_seed(self.seed ^ 0xc1a1);
+        if random.u32(..3) > 0 {
+            return;
+        }
+        (self.provisioned, self.attachable, self.controlled) = (true, true, true);
+        // Their volumes are written down, and bound to claims that no user has written.
+        (self.forbidden, self.damage) = (false, false);
+        self.neighbour = random.u32(..3) > 0;
+        self.one_node = self.alone || self.neighbour && random.bool();
+        self.api_faults = if random.u32(..3) == 0 { 0 } else { random.u32(1..100) };
     }
 
     /// A script of so many steps for this scenario.
@@ -305,11 +412,14 @@ struct Writer {
     controlled: bool,
     /// Whether there is a second node.
     neighbour: bool,
+    /// Whether users write claims.
+    provisioned: bool,
     /// Who is there, with what.
     alive: Vec<(u32, Vec<usize>)>,
     /// Who is on the other node.
     elsewhere: Vec<u32>,
     next_pod: u32,
+    next_snapshot: u32,
     driver_up: bool,
     api_up: bool,
 }
@@ -325,9 +435,11 @@ impl Writer {
             damage: scenario.damage,
             controlled: scenario.controlled,
             neighbour: scenario.neighbour,
+            provisioned: scenario.provisioned,
             alive: Vec::new(),
             elsewhere: Vec::new(),
             next_pod: 0,
+            next_snapshot: 0,
             driver_up: true,
             api_up: true,
         }
@@ -340,6 +452,9 @@ impl Writer {
     fn step(&mut self) -> Step {
         if self.neighbour && self.random.u32(..7) == 0 {
             return self.elsewhere();
+        }
+        if self.provisioned && self.random.u32(..3) == 0 {
+            return self.users();
         }
         match self.random.u32(..100) {
             0..22 => self.add(),
@@ -395,6 +510,47 @@ impl Writer {
                 }
                 Step::AddElsewhere { pod, volumes }
             }
+        }
+    }
+
+    /// Something that a user does with claims and snapshots, or a crash of the controllers that serve them.
+    fn users(&mut self) -> Step {
+        let volume = self.random.usize(..self.volumes);
+        match self.random.u32(..20) {
+            0..5 => {
+                let class = if self.random.u32(..3) == 0 { Some(self.attributes()) } else { None };
+                Step::AddClaim { volume, from: self.origin(), class }
+            }
+            5..9 => Step::DeleteClaim { volume },
+            9..12 => {
+                self.next_snapshot += 1;
+                Step::AddSnapshot { snapshot: self.next_snapshot - 1, volume }
+            }
+            12..14 => match self.next_snapshot {
+                0 => Step::Pass(Duration::from_millis(10)),
+                known => Step::DeleteSnapshot { snapshot: self.random.u32(..known) },
+            },
+            14 => Step::DeleteVolume { volume },
+            15..17 => {
+                let class = self.attributes();
+                Step::Modify { volume, class }
+            }
+            _ => {
+                let (place, most) = if self.random.bool() { (Place::Call, 8) } else { (Place::Request, 40) };
+                Step::CrashControllerAt { place, number: self.random.u32(1..most), after: self.random.bool() }
+            }
+        }
+    }
+
+    fn attributes(&mut self) -> Attributes {
+        if self.random.bool() { Attributes::Gold } else { Attributes::Silver }
+    }
+
+    fn origin(&mut self) -> Option<Origin> {
+        match self.random.u32(..3) {
+            0 => Some(Origin::Volume(self.random.usize(..self.volumes))),
+            1 if self.next_snapshot > 0 => Some(Origin::Snapshot(self.random.u32(..self.next_snapshot))),
+            _ => None,
         }
     }
 

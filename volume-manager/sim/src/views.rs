@@ -84,7 +84,8 @@ impl Judges {
 }
 
 fn judge(which: impl Fn(&str) -> bool) -> Judge {
-    let rules = contracts::manager::RULES.iter().copied().filter(|rule| which(rule.id));
+    let rules = contracts::manager::RULES.iter().chain(contracts::manager::CLUSTER);
+    let rules = rules.copied().filter(|rule| which(rule.id));
     Judge::new(rules, WITNESSES)
 }
 

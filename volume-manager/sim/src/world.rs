@@ -8,18 +8,18 @@ use std::time::Duration;
 use api::clock::TokioClock;
 use api::names::{DriverName, PodUid};
 use api::{ApiSource, Attachment, Key, Node, Pod, Resource};
-use cluster::{Attacher, AttacherConfig};
 use contracts::event::{Client, Disturbance, Event, Lifecycle, PodChange, PodPhase, ProcessEdge, Role};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use plugin_api::registry::Registry;
 use tokio::task::AbortHandle;
-use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::plugin::empty_dir::EmptyDirPlugin;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;
+use crate::claims;
+use crate::controllers::{Attaching, Claiming};
 use crate::crash::Crash;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) driver: SimulatedDriver,
     pub(crate) api: SimulatedApi,
     pub(crate) crash: Crash,
+    /// Decides when the controllers crash.
+    pub(crate) controllers_crash: Crash,
     faults: KernelFaults,
     pub(crate) scenario: Scenario,
     manager: Option<VolumeManager>,
@@ -52,9 +54,10 @@ pub(crate) struct World {
     driver_up: bool,
     /// Directories with a damaged record, and whether anything was mounted in them at the time.
     pub(crate) damaged: BTreeMap<PathBuf, bool>,
-    /// The controller and the attacher, if volumes are attached by them.
-    controller: Option<AttachDetach>,
-    attacher: Option<Attacher>,
+    /// The controllers, if volumes are attached by them.
+    attaching: Option<Attaching>,
+    /// The controllers, if volumes are made by them.
+    claiming: Option<Claiming>,
 }
 
 impl World {
@@ -65,12 +68,19 @@ impl World {
         kernel.mount("tmpfs", Path::new(ROOT), "tmpfs", &[]).expect("a directory can be mounted on");
         kernel.set_propagation(Path::new(ROOT), Propagation::Shared, false).expect("it is a mount point");
         let trace = Trace::new(kernel.clone(), Path::new(ROOT), scenario);
-        let crash = Crash::default();
+        let (crash, controllers_crash) = (Crash::default(), Crash::default());
         let api = SimulatedApi::new(trace.clone(), scenario, crash.clone());
-        let driver = SimulatedDriver::new(kernel.clone(), trace.clone(), scenario, crash.clone());
+        let driver = SimulatedDriver::new(
+            kernel.clone(),
+            trace.clone(),
+            scenario,
+            crash.clone(),
+            controllers_crash.clone(),
+        );
         let mut world = Self {
             faults: KernelFaults::new(scenario.seed, scenario.kernel_faults, crash.clone()),
             crash,
+            controllers_crash,
             scenario: scenario.clone(),
             trace,
             kernel,
@@ -82,8 +92,8 @@ impl World {
             elsewhere: BTreeMap::new(),
             driver_up: true,
             damaged: BTreeMap::new(),
-            controller: None,
-            attacher: None,
+            attaching: None,
+            claiming: None,
         };
         if !scenario.api_delay.is_zero() {
             world.trace.record(Event::Disturbed(Disturbance::ApiSlow));
@@ -113,7 +123,10 @@ impl World {
             self.api.put(objects::node(&self.scenario, NEIGHBOUR).into_object(), Client::Case);
             neighbour::start(self.api.clone(), self.trace.clone());
         }
-        disks.into_iter().for_each(|disk| self.make(disk));
+        match self.scenario.provisioned {
+            true => claims::furnish(&self.api, &self.scenario),
+            false => disks.into_iter().for_each(|disk| self.make(disk)),
+        }
         if self.scenario.alone {
             self.kernel.set_selinux(Path::new(ROOT), true).expect("it is a mount point");
         }
@@ -131,17 +144,22 @@ impl World {
         self.api.put(disk.claim.into_object(), Client::Case);
     }
 
-    /// Starts the controllers that attach volumes, or restarts them after a crash.
+    /// Starts the controllers, or restarts them after a crash.
     pub(crate) fn start_controllers(&mut self) {
-        if !self.scenario.controlled {
-            return;
+        self.controllers_crash.revive();
+        let crash = self.controllers_crash.clone();
+        let api: Arc<dyn ApiSource> = Arc::new(self.api.seen_by(Client::Controller, crash));
+        if self.scenario.controlled {
+            self.attaching = Some(Attaching::start(&api, &self.driver));
         }
-        let registry = Registry::new(vec![Arc::new(CsiPlugin::new())]);
-        let api: Arc<dyn ApiSource> = Arc::new(self.api.seen_by(Client::Controller));
-        let config = AttachDetachConfig::default();
-        self.controller = Some(AttachDetach::start(config, Arc::clone(&api), TokioClock::shared(), registry));
-        let driver = Arc::new(self.driver.clone());
-        self.attacher = Some(Attacher::start(AttacherConfig::new(NAME), api, TokioClock::shared(), driver));
+        if self.scenario.provisioned {
+            self.claiming = Some(Claiming::start(&api, &self.driver));
+        }
+    }
+
+    /// Ends the controllers where they stand. Requests that they have sent are served all the same.
+    pub(crate) fn stop_controllers(&mut self) {
+        (self.attaching, self.claiming) = (None, None);
     }
 
     /// Starts the manager, as after a crash or a reboot of its process.
@@ -197,8 +215,13 @@ impl World {
     }
 
     pub(crate) fn add_pod(&mut self, number: u32, volumes: &[usize]) {
+        if !self.can_schedule(volumes) {
+            return;
+        }
         let pod = Arc::new(objects::pod(&self.scenario, number, volumes));
-        if self.forbidden(number) == Some(Forbidden::SomebodyElses) {
+        if self.scenario.provisioned {
+            // Controllers make whatever it needs.
+        } else if self.forbidden(number) == Some(Forbidden::SomebodyElses) {
             self.make(Disk::forbidden(&self.scenario, Forbidden::SomebodyElses, number));
         } else if objects::has_its_own(&self.scenario, number) {
             self.make(Disk::own(&self.scenario, number));
@@ -244,7 +267,15 @@ impl World {
         }
     }
 
+    /// Whether a scheduler binds a pod with these volumes to a node: not while a claim is missing or is being deleted.
+    fn can_schedule(&self, volumes: &[usize]) -> bool {
+        !self.scenario.provisioned || volumes.iter().all(|volume| claims::is_there(&self.api, *volume))
+    }
+
     pub(crate) fn add_elsewhere(&mut self, number: u32, volumes: &[usize]) {
+        if !self.can_schedule(volumes) {
+            return;
+        }
         let pod = objects::pod_elsewhere(&self.scenario, number, volumes);
         self.elsewhere.insert(number, pod.key());
         self.api.put(pod.into_object(), Client::Case);
@@ -309,24 +340,54 @@ impl World {
 
     /// Does the controllers' part of an expansion; the rest is the node's.
     pub(crate) fn grow(&self, number: usize) {
+        if self.scenario.provisioned {
+            return claims::grow(&self.api, number);
+        }
         growth::ask(&self.api, &Disk::numbered(&self.scenario, number), self.scenario.records_growth);
     }
 
     /// Requests expansions again that the node has given up. Whether there was any.
     pub(crate) fn insist_on_growth(&self) -> bool {
+        if self.scenario.provisioned {
+            return false;
+        }
         let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
         disks.filter(|disk| growth::insist(&self.api, disk)).count() > 0
     }
 
     /// Volumes in use whose expansion is not complete.
     pub(crate) fn not_grown(&self) -> Vec<String> {
+        if self.scenario.provisioned {
+            return claims::unmet(&self.api, &self.driver, |claim| self.is_used(claim));
+        }
         let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
         disks.filter_map(|disk| growth::missing(&self.api, &self.driver, &disk)).collect()
+    }
+
+    /// Whether a pod of the node uses a claim.
+    fn is_used(&self, claim: &str) -> bool {
+        self.pods.values().any(|(pod, _)| pod.claims().any(|used| used == claim))
+    }
+
+    /// Writes the claims that are missing.
+    pub(crate) fn add_missing_claims(&self) {
+        if self.scenario.provisioned {
+            (0..self.scenario.volumes.len()).for_each(|volume| {
+                claims::add(&self.api, &self.scenario, volume, None, None);
+            });
+        }
+    }
+
+    /// Whether a claim of a pod has no volume, or is being deleted: such a pod does not get its volumes.
+    pub(crate) fn lacks_a_volume(&self, number: u32) -> bool {
+        let Some((pod, _)) = self.pods.get(&number) else { return false };
+        self.scenario.provisioned && pod.claims().any(|claim| !claims::has_a_volume(&self.api, &claim))
     }
 
     /// Ends all faults, and starts everything that is down.
     pub(crate) fn heal(&mut self) {
         self.crash.countermand();
+        self.controllers_crash.countermand();
         self.faults.stop();
         self.driver.heal();
         self.api.heal();
@@ -413,6 +474,10 @@ pub(crate) fn leftovers(world: &World) -> Vec<String> {
         true => world.api.all::<Attachment>(),
         false => Vec::new(),
     };
+    let claims = match world.scenario.provisioned {
+        true => claims::leftovers(&world.api, &world.driver),
+        false => Vec::new(),
+    };
     let attached = attached.into_iter().map(|left| format!("{} is attached", left.volume));
-    mounts.chain(loops).chain(held).chain(attached).collect()
+    mounts.chain(loops).chain(held).chain(attached).chain(claims).collect()
 }

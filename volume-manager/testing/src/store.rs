@@ -106,17 +106,38 @@ impl<W> Store<W> {
     /// When there is no such object, it has another version, or the patch does not fit its kind.
     pub fn patch(&mut self, patch: Patch) -> Result<(Object, bool), ApiError> {
         let Patch { key, resource_version, body } = patch;
-        let mut object = self.get(&key)?;
-        let version = &object.meta().resource_version;
-        if !resource_version.is_empty() && resource_version != *version {
-            let reason = format!("it is at version {version} by now");
-            return Err(ApiError::Conflict { key, reason });
-        }
+        let mut object = self.expect_version(&key, &resource_version)?;
         let refused = |reason: &str| ApiError::Refused { key: key.clone(), reason: reason.to_owned() };
         body.apply(&mut object).map_err(refused)?;
+        Ok(self.replace(object))
+    }
+
+    /// Replaces an object, and removes it if only its last finalizer was awaited. The object as stored, and whether it
+    /// was removed.
+    ///
+    /// # Errors
+    /// When there is no such object, or it has another version.
+    pub fn update(&mut self, object: Object) -> Result<(Object, bool), ApiError> {
+        let key = object.key();
+        self.expect_version(&key, &object.meta().resource_version)?;
+        Ok(self.replace(object))
+    }
+
+    fn replace(&mut self, object: Object) -> (Object, bool) {
         let (_, stored) = self.put(object);
         let is_released = stored.meta().is_deleting() && stored.meta().finalizers.is_empty();
-        Ok((stored, is_released && self.remove(&key)))
+        let is_removed = is_released && self.remove(&stored.key());
+        (stored, is_removed)
+    }
+
+    fn expect_version(&self, key: &Key, version: &str) -> Result<Object, ApiError> {
+        let object = self.get(key)?;
+        let stored = &object.meta().resource_version;
+        if !version.is_empty() && version != stored {
+            let reason = format!("it is at version {stored} by now");
+            return Err(ApiError::Conflict { key: key.clone(), reason });
+        }
+        Ok(object)
     }
 
     /// Deletes an object: at once if it has no finalizers, else by marking it.

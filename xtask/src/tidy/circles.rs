@@ -24,6 +24,8 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "sim",
         &[
             "api",
+            "claims",
+            "controllers",
             "crash",
             "damage",
             "driver",

@@ -136,7 +136,7 @@ pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
 };
 
 /// A quantity of bytes, as far as sizes of claims go.
-fn bytes(quantity: &str) -> Option<u64> {
+pub(super) fn bytes(quantity: &str) -> Option<u64> {
     const UNITS: &[(&str, u64)] = &[
         ("Ki", 1 << 10),
         ("Mi", 1 << 20),

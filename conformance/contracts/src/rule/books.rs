@@ -448,6 +448,16 @@ impl Books {
 
     fn api(&mut self, change: &ApiChange) {
         let key = (change.kind, change.object.clone());
+        if change.kind == ObjectKind::Attachment
+            && !change.body["metadata"]["deletionTimestamp"].is_null()
+            && self.any_node_is_lost()
+        {
+            // Nobody takes that back: it is as good as detached, although its driver is called later.
+            let volume = text(&change.body["spec"]["source"], "persistentVolumeName");
+            let volume = self.object(ObjectKind::Volume, volume);
+            let handle = volume.map(|volume| text(&volume["spec"]["csi"], "volumeHandle").to_owned());
+            self.forced.extend(handle);
+        }
         if change.verb == Verb::Delete {
             self.objects.remove(&key);
             return;

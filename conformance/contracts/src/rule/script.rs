@@ -11,6 +11,7 @@
 //! step add_pod uid-a           a pod event or a step of the case, in the words of version 1
 //! in-use v1                    the node writes `volumesInUse` of its status
 //! detach v1                    ControllerUnpublishVolume
+//! starts M {}                  any call that is not answered, with its request
 //! calls M {} {} OK             any call, with request, answer and code, and then the fault that the proxy injected
 //! ```
 //!
@@ -99,6 +100,11 @@ impl Writer {
             ["calls", method, req, resp, code, injected @ ..] => {
                 let json = |text: &str| serde_json::from_str(text).expect("JSON without blanks");
                 self.whole_call(method, json(req), json(resp), code, injected.join(" "));
+            }
+            ["starts", method, req] => {
+                let (id, method) = (self.trace.len() as u64 + 1, (*method).to_owned());
+                let req = serde_json::from_str(req).expect("JSON without blanks");
+                self.push(Event::RpcStart(RpcStart { id, method, req, deadline_s: None }));
             }
             ["mount", at, opts @ ..] => self.push(Event::MountAdd(mount(&path(at), opts))),
             ["umount", at] => self.unmounted(at, Actor::Unknown),

@@ -12,10 +12,11 @@ use api::{
 use csi_proto::v1;
 use tonic::Code;
 
+use super::asked::{self, Step};
 use super::parameters::{self, SecretKind};
-use super::{FINALIZER, Hands, topology};
+use super::{BEING_MADE, FINALIZER, Hands, topology};
 use crate::class_parameters::of_driver;
-use crate::found::find;
+use crate::found::{find, hold, release};
 use crate::trouble::is_unknown;
 use crate::{Trouble, annotations, capability, secrets};
 
@@ -25,15 +26,20 @@ const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 impl Hands {
     /// Has the volume of a claim made.
     pub(super) async fn provision(&self, key: &Key) -> Result<(), Trouble> {
-        let asked = find::<Claim>(&*self.api, key).await?.filter(|claim| self.is_asked(claim));
-        let begun = || self.begun().get(key).cloned();
-        let Some(claim) = asked.or_else(begun) else {
+        let Some(claim) = find::<Claim>(&*self.api, key).await? else {
+            self.refused().remove(key);
             self.events.forget(key);
             return Ok(());
         };
+        let refused = self.refused().contains(key);
+        match asked::next(&claim, &self.config.driver, refused) {
+            Step::Make => {}
+            Step::Release => return release(&*self.api, key, &claim.meta, &[BEING_MADE]).await,
+            Step::Nothing => return Ok(()),
+        }
         let name = format!("pvc-{}", claim.meta.uid);
         if find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &name)).await?.is_some() {
-            return Ok(());
+            return release(&*self.api, key, &claim.meta, &[BEING_MADE]).await;
         }
         let class_name = claim.spec.class.clone().unwrap_or_default();
         let class: Arc<Class> = api::get(&*self.api, "", &class_name).await?;
@@ -46,14 +52,12 @@ impl Hands {
         );
         self.tell(&claim, Severity::Normal, "Provisioning", message).await?;
         let outcome = self.make(&claim, &class, &name).await;
-        match outcome.as_ref().err().and_then(Trouble::code) {
-            Some(code) if is_unknown(code) => self.begun().insert(key.clone(), Arc::clone(&claim)),
-            _ => self.begun().remove(key),
-        };
         match outcome {
             Ok(()) => {
                 let message = format!("Successfully provisioned volume {name}");
-                self.tell(&claim, Severity::Normal, "ProvisioningSucceeded", message).await
+                self.tell(&claim, Severity::Normal, "ProvisioningSucceeded", message).await?;
+                let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
+                release(&*self.api, key, &claim.meta, &[BEING_MADE]).await
             }
             Err(trouble) => {
                 let message =
@@ -115,7 +119,19 @@ impl Hands {
             accessibility_requirements: self.requirement(claim).await?,
             mutable_parameters: self.mutable_parameters(claim).await?,
         };
-        let answer = self.service.create(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        // Before the call: from then on there may be a volume, which the claim has to outlive.
+        hold(&*self.api, &claim.key(), &claim.meta, BEING_MADE).await?;
+        let certain = self.refused().remove(&claim.key()) || !claim.meta.has_finalizer(BEING_MADE);
+        let answer = match self.service.create(request, self.config.call_limit).await {
+            Ok(answer) => answer,
+            Err(status) => {
+                // An error says nothing of what an earlier call of unknown outcome has left.
+                if certain && !is_unknown(status.code()) {
+                    self.refused().insert(claim.key());
+                }
+                return Err(Trouble::Driver(status));
+            }
+        };
         let made =
             answer.volume.ok_or_else(|| Trouble::unfit("the answer to CreateVolume holds no volume"))?;
         self.check(claim, &made, content.as_ref(), provisioner_secret.as_ref()).await?;
@@ -169,7 +185,10 @@ impl Hands {
             secrets: secrets::read(&*self.api, secret).await?,
         };
         match self.service.delete(request, self.config.call_limit).await {
-            Ok(_) => Err(Trouble::unfit(reason)),
+            Ok(_) => {
+                self.refused().insert(claim.key());
+                Err(Trouble::unfit(reason))
+            }
             Err(status) => Err(Trouble::unfit(format!("{reason}; deleting it failed: {status}"))),
         }
     }

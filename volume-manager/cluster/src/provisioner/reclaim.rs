@@ -11,7 +11,8 @@ use crate::{Trouble, annotations, secrets};
 /// Whether a volume is to be deleted by a driver.
 pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
     let made = volume.meta.annotations.get(annotations::PROVISIONED_BY).is_some_and(|by| by == driver);
-    made && volume.phase == "Released" && volume.reclaim == "Delete"
+    let deleted = volume.meta.is_deleting() && !volume.meta.has_finalizer(FINALIZER);
+    made && !deleted && volume.phase == "Released" && volume.reclaim == "Delete"
 }
 
 impl Hands {

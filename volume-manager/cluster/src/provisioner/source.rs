@@ -8,8 +8,9 @@ use api::{Claim, Key, Kind, PersistentSource, Resource, Snapshot, SnapshotConten
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 
-use super::Hands;
+use super::{BEING_CLONED, Hands, asked};
 use crate::Trouble;
+use crate::found::{find, hold, release};
 
 /// On a content: its volume's mode may be changed by a restored volume.
 const MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
@@ -69,6 +70,9 @@ impl Hands {
         }
         let source: Arc<Claim> = api::get(&*self.api, &claim.meta.namespace, &wanted.name).await?;
         let key = source.key();
+        if source.meta.is_deleting() && !source.meta.has_finalizer(BEING_CLONED) {
+            return Err(Trouble::unfit(format!("the PVC {} is currently being deleted", wanted.name)));
+        }
         if source.spec.volume.is_empty() || source.status.phase != api::ClaimPhase::Bound {
             return Err(Trouble::until(key, format!("the PVC {} is not bound", wanted.name)));
         }
@@ -89,6 +93,27 @@ impl Hands {
         if claim.spec.mode != source.spec.mode {
             return Err(Trouble::unfit(format!("the PVC {} has another volumeMode", wanted.name)));
         }
+        hold(&*self.api, &key, &source.meta, BEING_CLONED).await?;
         Ok(Content::Volume(VolumeSource { volume_id: csi.handle.to_string() }))
     }
+
+    /// Lets a claim go that is being deleted, once no copy of its volume is being made.
+    pub(super) async fn end_cloning(&self, key: &Key) -> Result<(), Trouble> {
+        let Some(source) = find::<Claim>(&*self.api, key).await?.filter(|claim| asked::is_cloned(claim))
+        else {
+            return Ok(());
+        };
+        let is_being_made =
+            |claim: &Claim| claim.spec.volume.is_empty() && cloned(claim).as_ref() == Some(key);
+        if api::list::<Claim>(&*self.api).await?.iter().any(|claim| is_being_made(claim)) {
+            return Ok(());
+        }
+        release(&*self.api, key, &source.meta, &[BEING_CLONED]).await
+    }
+}
+
+/// The claim that a claim's volume is a copy of.
+pub(super) fn cloned(claim: &Claim) -> Option<Key> {
+    let source = claim.spec.data_source.as_ref().filter(|source| source.kind == "PersistentVolumeClaim")?;
+    Some(Key::namespaced(Kind::Claim, &claim.meta.namespace, &source.name))
 }

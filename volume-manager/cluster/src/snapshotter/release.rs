@@ -34,7 +34,11 @@ impl Hands {
                 _ => {}
             }
         }
-        release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE]).await
+        // One that was deleted before it was bound has no other finalizer, and waits for its content with this one.
+        match snapshot.meta.has_finalizer(BOUND) {
+            true => release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE]).await,
+            false => Ok(()),
+        }
     }
 
     /// The content that belongs to a snapshot, also where only the content says so yet.

@@ -58,6 +58,7 @@ impl Reconciler for Hands {
                 Step::Hold => _ = hold(&*self.api, key, &content.meta, CONTENT).await?,
                 Step::Create(volume) => self.create(&content, &volume).await?,
                 Step::Look(handle) => self.look(&content, handle).await?,
+                Step::Created => self.annotate(&content, BEING_CREATED, None).await?,
                 Step::Delete(handle) => self.delete(&content, handle).await?,
                 Step::Release => return release(&*self.api, key, &content.meta, &[CONTENT]).await,
             }
@@ -99,6 +100,8 @@ enum Step {
     Create(String),
     /// Ask for the state of one that exists already.
     Look(String),
+    /// Its creation has ended, and is still written down as under way.
+    Created,
     Delete(String),
     /// Let its object go.
     Release,
@@ -106,6 +109,9 @@ enum Step {
 
 fn next(content: &SnapshotContent) -> Step {
     let annotated = |annotation: &str| content.meta.annotations.contains_key(annotation);
+    if content.status.ready && annotated(BEING_CREATED) {
+        return Step::Created;
+    }
     if content.meta.is_deleting() {
         let bound = !content.snapshot_uid.is_empty();
         let by_hand = matches!(content.source, ContentSource::Snapshot(_));
@@ -307,6 +313,14 @@ mod tests {
             ("new", content(|_| {}), create),
             ("cut, not ready", content(|c| c.status.handle = "s".to_owned()), Step::Create("v".to_owned())),
             ("ready", content(|c| c.status.ready = true), Step::Nothing),
+            (
+                "ready, and the controller has crashed before it wrote that it is created",
+                content(|c| {
+                    c.status.ready = true;
+                    mark(c, BEING_CREATED);
+                }),
+                Step::Created,
+            ),
             ("not bound", content(|c| c.snapshot_uid.clear()), Step::Nothing),
             (
                 "written down by hand",

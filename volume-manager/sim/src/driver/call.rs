@@ -38,8 +38,34 @@ impl SimulatedDriver {
         }
     }
 
+    /// A call of a controller, which may crash before or after it, with a limit of time.
+    pub(super) async fn controller_call<Q, R>(
+        &self,
+        method: &'static str,
+        request: Q,
+        limit: Duration,
+        work: impl FnOnce(&Self, &Q) -> Result<R, Status> + Send + 'static,
+    ) -> Result<R, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        let life = self.controllers.reach(Place::Call);
+        if life == Life::Ended {
+            return std::future::pending().await;
+        }
+        let late = |_| Status::deadline_exceeded("context deadline exceeded");
+        let call = tokio::time::timeout(limit, self.call(method, request, work));
+        let answer = call.await.map_err(late).flatten();
+        if life == Life::EndsAfter {
+            self.controllers.happens();
+            return std::future::pending().await;
+        }
+        answer.map(Response::into_inner)
+    }
+
     /// A call of any client.
-    pub(super) async fn call<Q, R>(
+    async fn call<Q, R>(
         &self,
         method: &'static str,
         request: Q,
@@ -56,7 +82,8 @@ impl SimulatedDriver {
         };
         let begun = Instant::now();
         let req = csi_proto::json::request(&path(method), &request.encode_to_vec()).unwrap_or(Value::Null);
-        let volume = req["volumeId"].as_str().unwrap_or_default().to_owned();
+        let named = ["volumeId", "name", "snapshotId", "groupSnapshotId"].map(|field| req[field].as_str());
+        let volume = named.into_iter().flatten().next().unwrap_or_default().to_owned();
         self.trace.record(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
         // A call that breaks off is recorded as unavailable, which is what its caller sees.
         let mut end = End { driver: self, id, method, begun, told: false };
@@ -178,6 +205,10 @@ fn code_name(code: Code) -> String {
 
 /// The method's path on the wire.
 fn path(method: &str) -> String {
-    let service = if method.starts_with("Controller") { "Controller" } else { "Node" };
+    let service = match () {
+        () if method.starts_with("Node") => "Node",
+        () if method.contains("GroupSnapshot") => "GroupController",
+        () => "Controller",
+    };
     format!("/csi.v1.{service}/{method}")
 }

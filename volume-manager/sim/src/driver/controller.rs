@@ -17,13 +17,13 @@ impl AttachService for SimulatedDriver {
         request: v1::ControllerPublishVolumeRequest,
         limit: Duration,
     ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
-        let answer = self.call("ControllerPublishVolume", request, |driver, request| {
+        self.controller_call("ControllerPublishVolume", request, limit, |driver, request| {
             driver.known(&request.volume_id)?;
             driver.attach_to(&request.volume_id, &request.node_id)?;
             let publish_context = [("slot".to_owned(), request.volume_id.clone())].into();
             Ok(v1::ControllerPublishVolumeResponse { publish_context })
-        });
-        within(limit, answer).await.map(tonic::Response::into_inner)
+        })
+        .await
     }
 
     async fn unpublish(
@@ -31,12 +31,12 @@ impl AttachService for SimulatedDriver {
         request: v1::ControllerUnpublishVolumeRequest,
         limit: Duration,
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
-        let answer = self.call("ControllerUnpublishVolume", request, |driver, request| {
-            driver.known(&request.volume_id)?;
+        self.controller_call("ControllerUnpublishVolume", request, limit, |driver, request| {
+            driver.was_known(&request.volume_id)?;
             driver.change(&request.volume_id, |volume| _ = volume.attached.remove(&request.node_id));
             Ok(v1::ControllerUnpublishVolumeResponse {})
-        });
-        within(limit, answer).await.map(tonic::Response::into_inner)
+        })
+        .await
     }
 }
 
@@ -51,9 +51,4 @@ impl SimulatedDriver {
         volume.attached.insert(node.to_owned());
         Ok(())
     }
-}
-
-async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let late = |_| Status::deadline_exceeded("context deadline exceeded");
-    tokio::time::timeout(limit, call).await.map_err(late)?
 }

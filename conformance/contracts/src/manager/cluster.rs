@@ -1,0 +1,54 @@
+//! The controllers of a cluster: how they make, bind, grow, copy, attach and delete volumes.
+//!
+//! Only volumes that a provisioner has written down are judged: those of a case that writes its objects itself are not
+//! theirs.
+
+pub(super) mod claims;
+pub(super) mod copies;
+pub(super) mod growth;
+pub(super) mod reclaim;
+
+use serde_json::Value;
+
+use crate::event::{ApiChange, Client, Event, ObjectKind, TraceLine};
+use crate::rule::Books;
+use crate::rule::books::text;
+
+/// The object of a volume that a provisioner has made, by the volume's handle.
+fn provisioned<'a>(books: &'a Books, handle: &str) -> Option<(&'a str, &'a Value)> {
+    let mut volumes = books.objects_of(ObjectKind::Volume);
+    volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle && is_provisioned(body))
+}
+
+fn is_provisioned(volume: &Value) -> bool {
+    volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
+}
+
+fn handle(volume: &Value) -> &str {
+    text(&volume["spec"]["csi"], "volumeHandle")
+}
+
+/// The claim that a volume is bound to, if that very claim is still there.
+fn claim_of<'a>(books: &'a Books, volume: &Value) -> Option<&'a Value> {
+    let reference = &volume["spec"]["claimRef"];
+    let name = format!("{}/{}", text(reference, "namespace"), text(reference, "name"));
+    let claim = books.object(ObjectKind::Claim, &name)?;
+    (text(&claim["metadata"], "uid") == text(reference, "uid")).then_some(claim)
+}
+
+fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    finalizers.filter_map(Value::as_str).any(|held| held.starts_with(finalizer))
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// A change that a controller has made to an object of a kind.
+fn change_by_controller(line: &TraceLine, kind: ObjectKind) -> Option<&ApiChange> {
+    match &line.event {
+        Event::Api(change) if change.kind == kind && change.by == Client::Controller => Some(change),
+        _ => None,
+    }
+}

@@ -1,0 +1,258 @@
+//! Snapshots and clones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{change_by_controller, handle, has_finalizer, is_deleting};
+use crate::event::{ApiChange, Event, ObjectKind, TraceLine, Verb};
+use crate::rule::books::text;
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+/// The beginning of the names that a snapshotter asks for; the rest is the identity of a snapshot.
+const NAME: &str = "snapshot-";
+/// On a content: the driver was asked for it, and its answer is not known.
+const BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a content: the driver may have the snapshot.
+const CONTENT: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+
+/// The content of the snapshot with this identity.
+fn content<'a>(books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
+    let mut contents = books.objects_of(ObjectKind::SnapshotContent);
+    contents.find(|(_, body)| text(&body["spec"]["volumeSnapshotRef"], "uid") == uid)
+}
+
+/// INV-097.
+pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
+    id: "INV-097",
+    sentence: "a driver is asked for a snapshot only when its content says so, and is kept",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
+        if start.method != "CreateSnapshot" {
+            return;
+        }
+        let Some((name, body)) = content(books, uid) else { return };
+        report.tried();
+        let is_announced = body["metadata"]["annotations"][BEING_CREATED].is_string();
+        if !is_announced || !has_finalizer(body, CONTENT) {
+            report.broken(&start.method, "asked for a snapshot that is written nowhere", name);
+        }
+    }),
+};
+
+/// INV-098.
+pub(in super::super) static CONTENT_OUTLIVES_SNAPSHOT: Rule = Rule {
+    id: "INV-098",
+    sentence: "the content of a snapshot that is to be deleted stays until the driver has deleted the snapshot",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Taken::default())),
+};
+
+/// The snapshots that the driver has.
+#[derive(Default)]
+struct Taken {
+    /// The identities of those that are asked for.
+    asked: BTreeMap<u64, String>,
+    /// The handles of those that are being deleted.
+    going: BTreeMap<u64, String>,
+    /// The identities of those that were taken, by handle.
+    taken: BTreeMap<String, String>,
+}
+
+impl Check for Taken {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcStart(start) => match start.method.as_str() {
+                "CreateSnapshot" => {
+                    let uid = start.request().name().strip_prefix(NAME).unwrap_or_default();
+                    self.asked.insert(start.id, uid.to_owned());
+                }
+                "DeleteSnapshot" => {
+                    self.going.insert(start.id, start.request().snapshot_id().to_owned());
+                }
+                _ => {}
+            },
+            Event::RpcEnd(end) => {
+                let (asked, going) = (self.asked.remove(&end.id), self.going.remove(&end.id));
+                if let Some(uid) = asked.filter(|_| end.code == "OK") {
+                    self.taken.insert(end.response().taken_snapshot().to_owned(), uid);
+                }
+                if let Some(handle) = going.filter(|_| matches!(end.code.as_str(), "OK" | "NotFound")) {
+                    self.taken.remove(&handle);
+                }
+            }
+            Event::Api(change) if change.verb == Verb::Delete => self.gone(books, change, report),
+            _ => {}
+        }
+    }
+}
+
+impl Taken {
+    fn gone(&self, books: &Books, change: &ApiChange, report: &mut Report) {
+        if change.kind != ObjectKind::SnapshotContent {
+            return;
+        }
+        let Some(body) = books.object(change.kind, &change.object) else { return };
+        if text(&body["spec"], "deletionPolicy") != "Delete" {
+            return;
+        }
+        report.tried();
+        let uid = text(&body["spec"]["volumeSnapshotRef"], "uid");
+        if let Some((handle, _)) = self.taken.iter().find(|(_, taken)| *taken == uid) {
+            report.broken("", "the content of a snapshot was gone before the snapshot", handle.as_str());
+        }
+    }
+}
+
+/// INV-099.
+pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
+    id: "INV-099",
+    sentence: "a snapshot is not deleted while a claim that was there before is made from it",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Restored::default())),
+};
+
+/// The claims that were being made from a snapshot when it was deleted, by the snapshot's identity.
+#[derive(Default)]
+struct Restored(BTreeMap<String, BTreeSet<(String, String)>>);
+
+impl Check for Restored {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::Api(change) if change.kind == ObjectKind::Snapshot && is_deleting(&change.body) => {
+                let was_deleting = books.object(change.kind, &change.object).is_some_and(is_deleting);
+                if !was_deleting {
+                    let uid = text(&change.body["metadata"], "uid").to_owned();
+                    self.0.insert(uid, restored(books, &change.object));
+                }
+            }
+            Event::RpcStart(start) if start.method == "DeleteSnapshot" => {
+                let handle = start.request().snapshot_id();
+                let mut contents = books.objects_of(ObjectKind::SnapshotContent);
+                let content = contents.find(|(_, body)| text(&body["status"], "snapshotHandle") == handle);
+                let Some((_, content)) = content else { return };
+                let uid = text(&content["spec"]["volumeSnapshotRef"], "uid");
+                let Some(claims) = self.0.get(uid) else { return };
+                report.tried();
+                let is_waiting = |(name, uid): &&(String, String)| {
+                    let claim = books.object(ObjectKind::Claim, name);
+                    claim.is_some_and(|claim| {
+                        text(&claim["metadata"], "uid") == uid && text(&claim["status"], "phase") == "Pending"
+                    })
+                };
+                if let Some((claim, _)) = claims.iter().find(is_waiting) {
+                    report.broken(&start.method, "deleted while a claim was made from it", claim.as_str());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The claims that are being made from a snapshot, with their identities.
+fn restored(books: &Books, snapshot: &str) -> BTreeSet<(String, String)> {
+    let Some((namespace, name)) = snapshot.split_once('/') else { return BTreeSet::new() };
+    let from = |(claim, body): &(&str, &Value)| {
+        let source = &body["spec"]["dataSource"];
+        claim.split_once('/').is_some_and(|(of, _)| of == namespace)
+            && text(source, "kind") == "VolumeSnapshot"
+            && text(source, "name") == name
+            && text(&body["status"], "phase") == "Pending"
+    };
+    let claims = books.objects_of(ObjectKind::Claim).filter(from);
+    claims.map(|(name, body)| (name.to_owned(), text(&body["metadata"], "uid").to_owned())).collect()
+}
+
+/// INV-100.
+pub(in super::super) static SOURCE_IS_KEPT: Rule = Rule {
+    id: "INV-100",
+    sentence: "a claim is not gone while a snapshot or a clone of its volume is being made",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(change) = change_by_controller(line, ObjectKind::Claim) else { return };
+        if change.verb != Verb::Delete {
+            return;
+        }
+        let Some(claim) = books.object(ObjectKind::Claim, &change.object) else { return };
+        let volume = books.object(ObjectKind::Volume, text(&claim["spec"], "volumeName"));
+        let Some(handle) = volume.map(handle).filter(|handle| !handle.is_empty()) else { return };
+        report.tried();
+        let copies = |method: &str| matches!(method, "CreateVolume" | "CreateSnapshot");
+        let mut calls = books.calls.values().filter(|call| copies(&call.method));
+        if let Some(call) = calls.find(|call| call.request().copied_volume() == handle) {
+            report.broken(&call.method, "the claim was gone while its volume was copied", &change.object);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    fn content(change: &str) -> String {
+        format!("api update VolumeSnapshotContent c controller {change}\n")
+    }
+
+    const BOUND: &str = r#"api create VolumeSnapshotContent c controller {"spec":{"deletionPolicy":"Delete","volumeSnapshotRef":{"namespace":"n","name":"s","uid":"1"}}}
+    "#;
+    const TAKEN: &str = r#"calls CreateSnapshot {"name":"snapshot-1","sourceVolumeId":"v"} {"snapshot":{"snapshotId":"h"}} OK
+    "#;
+    const DELETED: &str = "calls DeleteSnapshot {\"snapshotId\":\"h\"} {} OK\n";
+
+    #[test]
+    fn snapshot_is_announced_before_it_is_taken() {
+        let rule = &ANNOUNCED_BEFORE_TAKEN;
+        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{CONTENT}\"]}}}}"));
+        let told = content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
+        keeps(rule, &[BOUND, &kept, &told, TAKEN].concat(), &[]);
+        let cause = "asked for a snapshot that is written nowhere";
+        breaks(rule, cause, &[BOUND, &kept, TAKEN].concat(), &[]);
+        breaks(rule, cause, &[BOUND, &told, TAKEN].concat(), &[]);
+    }
+
+    #[test]
+    fn content_outlives_its_snapshot() {
+        let rule = &CONTENT_OUTLIVES_SNAPSHOT;
+        let gone = "api delete VolumeSnapshotContent c controller\n";
+        keeps(rule, &[BOUND, TAKEN, DELETED, gone].concat(), &[]);
+        let cause = "the content of a snapshot was gone before the snapshot";
+        breaks(rule, cause, &[BOUND, TAKEN, gone].concat(), &[]);
+    }
+
+    #[test]
+    fn snapshot_waits_for_the_claims_made_from_it() {
+        let rule = &NOT_WHILE_RESTORED;
+        let claim = |phase: &str| {
+            format!(
+                "api update PersistentVolumeClaim n/c case {{\"metadata\":{{\"uid\":\"9\"}},\"spec\":{{\"dataSource\":{{\"kind\":\"VolumeSnapshot\",\"name\":\"s\"}}}},\"status\":{{\"phase\":\"{phase}\"}}}}\n"
+            )
+        };
+        let going = r#"api update VolumeSnapshot n/s case {"metadata":{"uid":"1","deletionTimestamp":"now"}}
+        "#;
+        let handle = content("{\"status\":{\"snapshotHandle\":\"h\"}}");
+        let (waits, bound) = (claim("Pending"), claim("Bound"));
+        keeps(rule, &[BOUND, &handle, &waits, going, &bound, DELETED].concat(), &[]);
+        keeps(rule, &[BOUND, &handle, going, &waits, DELETED].concat(), &[]);
+        let cause = "deleted while a claim was made from it";
+        breaks(rule, cause, &[BOUND, &handle, &waits, going, DELETED].concat(), &[]);
+    }
+
+    #[test]
+    fn claim_outlives_the_copies_of_its_volume() {
+        let rule = &SOURCE_IS_KEPT;
+        let volume = r#"api create PersistentVolume pv controller {"spec":{"csi":{"volumeHandle":"v"}}}
+        "#;
+        let claim = r#"api create PersistentVolumeClaim n/c case {"spec":{"volumeName":"pv"}}
+        "#;
+        let gone = "api delete PersistentVolumeClaim n/c controller\n";
+        keeps(rule, &[volume, claim, TAKEN, gone].concat(), &[]);
+        let cause = "the claim was gone while its volume was copied";
+        let cut = "starts CreateSnapshot {\"sourceVolumeId\":\"v\"}\n";
+        breaks(rule, cause, &[volume, claim, cut, gone].concat(), &[]);
+        let cloned = "starts CreateVolume {\"volumeContentSource\":{\"volume\":{\"volumeId\":\"v\"}}}\n";
+        breaks(rule, cause, &[volume, claim, cloned, gone].concat(), &[]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Growth and changes of attributes by the controllers beside a driver.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::super::claims::bytes;
+use super::{change_by_controller, claim_of, handle, is_provisioned, provisioned};
+use crate::event::{Event, ObjectKind, TraceLine, Verb};
+use crate::rule::books::{is_unknown, text};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+/// INV-094.
+pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
+    id: "INV-094",
+    sentence: "a driver is asked to grow a volume only to the size that its claim's status says is under way",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let volume = start.request().volume_id();
+        if start.method != "ControllerExpandVolume" {
+            return;
+        }
+        let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body)) else {
+            return;
+        };
+        report.tried();
+        let (Some(asked), _) = start.request().capacity_range() else { return };
+        let status = &claim["status"];
+        let allocated = bytes(text(&status["allocatedResources"], "storage")).unwrap_or_default();
+        let progress = text(&status["allocatedResourceStatuses"], "storage");
+        if allocated < asked.cast_unsigned() || progress != "ControllerResizeInProgress" {
+            report.broken(&start.method, "asked for a size that is written nowhere", volume);
+        }
+    }),
+};
+
+/// INV-095.
+pub(in super::super) static CAPACITY_IS_GRANTED: Rule = Rule {
+    id: "INV-095",
+    sentence: "the capacity of a volume's object never shrinks, and is no larger than the driver has answered",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Granted::default())),
+};
+
+/// The sizes that a driver has answered, by handle.
+#[derive(Default)]
+struct Granted(BTreeMap<String, i64>);
+
+impl Check for Granted {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Event::RpcEnd(end) = &line.event
+            && end.code == "OK"
+            && let Some(call) = books.calls.get(&end.id)
+        {
+            let (volume, size) = match call.method.as_str() {
+                "CreateVolume" => (end.response().created_volume(), end.response().created_bytes()),
+                "ControllerExpandVolume" => (call.volume(), end.response().grown_bytes()),
+                _ => return,
+            };
+            if let Some(size) = size {
+                let known = self.0.entry(volume.to_owned()).or_default();
+                *known = size.max(*known);
+            }
+        }
+        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
+        if change.verb == Verb::Delete || !is_provisioned(&change.body) {
+            return;
+        }
+        let size = |body: &Value| bytes(text(&body["spec"]["capacity"], "storage"));
+        let Some(after) = size(&change.body) else { return };
+        let Some(granted) = self.0.get(handle(&change.body)) else { return };
+        report.tried();
+        let before = books.object(ObjectKind::Volume, &change.object).and_then(size);
+        if before.is_some_and(|before| after < before) {
+            report.broken("", "the capacity of a volume was lowered", change.object.as_str());
+        }
+        if after > granted.cast_unsigned() {
+            report.broken("", "a volume was said to be larger than its driver has answered", &change.object);
+        }
+    }
+}
+
+/// INV-096.
+pub(in super::super) static MODIFIED_UNTIL_KNOWN: Rule = Rule {
+    id: "INV-096",
+    sentence: "a change of attributes is written down before the driver is asked, and asked again until its outcome is known",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Modified::default())),
+};
+
+/// The changes whose outcome is open, by handle.
+#[derive(Default)]
+struct Modified {
+    open: BTreeMap<String, Map<String, Value>>,
+}
+
+impl Check for Modified {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcStart(start) if start.method == "ControllerModifyVolume" => {
+                let volume = start.request().volume_id();
+                let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body))
+                else {
+                    return;
+                };
+                report.tried();
+                let asked = start.request().mutable_parameters();
+                if text(&claim["status"]["modifyVolumeStatus"], "status") != "InProgress" {
+                    report.broken(&start.method, "asked for a change that is written nowhere", volume);
+                }
+                if self.open.get(volume).is_some_and(|open| *open != asked) {
+                    report.broken(
+                        &start.method,
+                        "asked for another change before the first was known",
+                        volume,
+                    );
+                }
+                self.open.insert(volume.to_owned(), asked);
+            }
+            Event::RpcEnd(end) if end.method == "ControllerModifyVolume" && !is_unknown(&end.code) => {
+                if let Some(call) = books.calls.get(&end.id) {
+                    self.open.remove(call.volume());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, volume: &str) {
+        self.open.remove(volume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const VOLUME: &str = r#"api create PersistentVolume pv controller {"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"d"}},"spec":{"capacity":{"storage":"1Gi"},"claimRef":{"namespace":"n","name":"c","uid":"1"},"csi":{"volumeHandle":"v"}}}
+    "#;
+    const CLAIM: &str = "api create PersistentVolumeClaim n/c case {\"metadata\":{\"uid\":\"1\"}}\n";
+    const EXPANDED: &str = r#"calls ControllerExpandVolume {"volumeId":"v","capacityRange":{"requiredBytes":"2147483648"}} {"capacityBytes":"2147483648"} OK
+    "#;
+
+    #[test]
+    fn size_is_written_before_it_is_asked_for() {
+        let rule = &ALLOCATED_BEFORE_EXPANDED;
+        let begun = r#"api update PersistentVolumeClaim n/c controller {"status":{"allocatedResources":{"storage":"2Gi"},"allocatedResourceStatuses":{"storage":"ControllerResizeInProgress"}}}
+        "#;
+        keeps(rule, &[VOLUME, CLAIM, begun, EXPANDED].concat(), &[]);
+        let cause = "asked for a size that is written nowhere";
+        breaks(rule, cause, &[VOLUME, CLAIM, EXPANDED].concat(), &[]);
+        let smaller = begun.replace("2Gi", "1Gi");
+        breaks(rule, cause, &[VOLUME, CLAIM, &smaller, EXPANDED].concat(), &[]);
+    }
+
+    #[test]
+    fn capacity_is_what_the_driver_answered() {
+        let rule = &CAPACITY_IS_GRANTED;
+        let created = r#"calls CreateVolume {"name":"x"} {"volume":{"volumeId":"v","capacityBytes":"1073741824"}} OK
+        "#;
+        let larger = VOLUME.replace("create", "update").replace("1Gi", "2Gi");
+        keeps(rule, &[created, VOLUME, EXPANDED, &larger].concat(), &[]);
+        let cause = "a volume was said to be larger than its driver has answered";
+        breaks(rule, cause, &[created, VOLUME, &larger].concat(), &[]);
+        let lowered = VOLUME.replace("create", "update");
+        let lowered = [created, EXPANDED, VOLUME, &larger, &lowered].concat();
+        breaks(rule, "the capacity of a volume was lowered", &lowered, &[]);
+    }
+
+    #[test]
+    fn change_of_attributes_is_asked_for_until_it_is_known() {
+        let rule = &MODIFIED_UNTIL_KNOWN;
+        let begun = r#"api update PersistentVolumeClaim n/c controller {"status":{"modifyVolumeStatus":{"status":"InProgress"}}}
+        "#;
+        let change = |to: &str, code: &str| {
+            format!(
+                "calls ControllerModifyVolume {{\"volumeId\":\"v\",\"mutableParameters\":{{\"tier\":\"{to}\"}}}} {{}} {code}\n"
+            )
+        };
+        let (open, refused) = (change("a", "Unavailable"), change("a", "Internal"));
+        keeps(rule, &[VOLUME, CLAIM, begun, &open, &open, &refused, &change("b", "OK")].concat(), &[]);
+        let cause = "asked for another change before the first was known";
+        breaks(rule, cause, &[VOLUME, CLAIM, begun, &open, &change("b", "OK")].concat(), &[]);
+        let cause = "asked for a change that is written nowhere";
+        breaks(rule, cause, &[VOLUME, CLAIM, &change("a", "OK")].concat(), &[]);
+    }
+}

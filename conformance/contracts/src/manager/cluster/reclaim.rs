@@ -1,0 +1,206 @@
+//! Volumes from the call that makes them to the call that deletes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{change_by_controller, claim_of, handle, has_finalizer, is_provisioned, provisioned};
+use crate::event::{Event, ObjectKind, TraceLine, Verb};
+use crate::rule::books::text;
+use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
+
+/// The beginning of the names that a provisioner asks for; the rest is the identity of a claim.
+const NAME: &str = "pvc-";
+/// The finalizer of an attacher, but for the name of its driver.
+const ATTACHER: &str = "external-attacher/";
+
+/// INV-089.
+pub(in super::super) static EVERY_VOLUME_IS_NAMED: Rule = Rule {
+    id: "INV-089",
+    sentence: "a volume that was made for a claim has an object, or its claim, until it is deleted",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Made::default())),
+};
+
+/// The volumes that were made for claims, by their handles, with the identities of the claims.
+#[derive(Default)]
+struct Made {
+    /// The calls that make them.
+    asked: BTreeMap<u64, String>,
+    made: BTreeMap<String, String>,
+}
+
+impl Check for Made {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcStart(start) if start.method == "CreateVolume" => {
+                let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
+                let mut claims = books.objects_of(ObjectKind::Claim);
+                if claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid) {
+                    self.asked.insert(start.id, uid.to_owned());
+                }
+            }
+            Event::RpcEnd(end) => {
+                if let Some(uid) = self.asked.remove(&end.id)
+                    && end.code == "OK"
+                {
+                    report.tried();
+                    self.made.insert(end.response().created_volume().to_owned(), uid);
+                }
+                let call = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume");
+                if let Some(call) = call.filter(|_| matches!(end.code.as_str(), "OK" | "NotFound")) {
+                    self.made.remove(call.volume());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rest(&mut self, books: &Books, _: &Rest, report: &mut Report) {
+        for (volume, uid) in &self.made {
+            let mut claims = books.objects_of(ObjectKind::Claim);
+            let is_claimed = claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid);
+            let mut volumes = books.objects_of(ObjectKind::Volume);
+            if !is_claimed && !volumes.any(|(_, body)| handle(body) == volume) {
+                report.broken("CreateVolume", "nothing names a volume that was made", volume.as_str());
+            }
+        }
+    }
+}
+
+/// INV-090.
+pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
+    id: "INV-090",
+    sentence: "a volume is deleted only when its claim is gone, its class wants that, and no node has it",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let volume = start.request().volume_id();
+        if start.method != "DeleteVolume" {
+            return;
+        }
+        let Some((name, body)) = provisioned(books, volume) else { return };
+        report.tried();
+        if claim_of(books, body).is_some() {
+            report.broken(&start.method, "deleted while its claim was there", volume);
+        }
+        if text(&body["spec"], "persistentVolumeReclaimPolicy") != "Delete" {
+            report.broken(&start.method, "deleted although its class keeps it", volume);
+        }
+        let mut attachments = books.objects_of(ObjectKind::Attachment);
+        if attachments.any(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name) {
+            report.broken(&start.method, "deleted while it was attached", volume);
+        }
+    }),
+};
+
+/// INV-091.
+pub(in super::super) static OBJECT_OUTLIVES_VOLUME: Rule = Rule {
+    id: "INV-091",
+    sentence: "the object of a volume that is to be deleted stays until the driver has deleted the volume",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Deleted::default())),
+};
+
+/// The volumes that the driver has deleted.
+#[derive(Default)]
+struct Deleted(BTreeSet<String>);
+
+impl Check for Deleted {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Event::RpcEnd(end) = &line.event
+            && let Some(call) = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume")
+            && matches!(end.code.as_str(), "OK" | "NotFound")
+        {
+            self.0.insert(call.volume().to_owned());
+        }
+        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
+        let Some(body) = books.object(ObjectKind::Volume, &change.object) else { return };
+        let is_to_be_deleted = text(&body["spec"], "persistentVolumeReclaimPolicy") == "Delete";
+        if change.verb != Verb::Delete || !is_provisioned(body) || !is_to_be_deleted {
+            return;
+        }
+        report.tried();
+        if !self.0.contains(handle(body)) {
+            report.broken("", "the object of a volume was gone before the volume", handle(body));
+        }
+    }
+}
+
+/// INV-101.
+pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
+    id: "INV-101",
+    sentence: "a volume is attached only when its object and the attachment are kept until it is detached",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let volume = start.request().volume_id();
+        if start.method != "ControllerPublishVolume" {
+            return;
+        }
+        let Some((name, body)) = provisioned(books, volume) else { return };
+        report.tried();
+        let attachments = books.objects_of(ObjectKind::Attachment);
+        let mut own = attachments.filter(|(_, of)| of["spec"]["source"]["persistentVolumeName"] == name);
+        if !has_finalizer(body, ATTACHER) || !own.any(|(_, own)| has_finalizer(own, ATTACHER)) {
+            report.broken(&start.method, "attached before its objects were kept", volume);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const CLAIM: &str = "api create PersistentVolumeClaim n/c case {\"metadata\":{\"uid\":\"1\"}}\n";
+    const GONE: &str = "api delete PersistentVolumeClaim n/c controller\n";
+    const MADE: &str = r#"calls CreateVolume {"name":"pvc-1"} {"volume":{"volumeId":"v"}} OK
+    "#;
+    const DELETED: &str = "calls DeleteVolume {\"volumeId\":\"v\"} {} OK\n";
+    const WRITTEN: &str = r#"api create PersistentVolume pv controller {"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"d"}},"spec":{"persistentVolumeReclaimPolicy":"Delete","claimRef":{"namespace":"n","name":"c","uid":"1"},"csi":{"volumeHandle":"v"}}}
+    "#;
+    const ATTACHED: &str = r#"api create VolumeAttachment a controller {"spec":{"source":{"persistentVolumeName":"pv"}}}
+    "#;
+
+    #[test]
+    fn made_volume_is_named_until_it_is_deleted() {
+        let rule = &EVERY_VOLUME_IS_NAMED;
+        keeps(rule, &[CLAIM, MADE].concat(), &[]);
+        keeps(rule, &[CLAIM, MADE, WRITTEN, GONE].concat(), &[]);
+        keeps(rule, &[CLAIM, MADE, GONE, DELETED].concat(), &[]);
+        breaks(rule, "nothing names a volume that was made", &[CLAIM, MADE, GONE].concat(), &[]);
+    }
+
+    #[test]
+    fn volume_in_use_is_not_deleted() {
+        let rule = &DELETED_WHEN_RELEASED;
+        keeps(rule, &[CLAIM, WRITTEN, GONE, DELETED].concat(), &[]);
+        breaks(rule, "deleted while its claim was there", &[CLAIM, WRITTEN, DELETED].concat(), &[]);
+        let kept = WRITTEN.replace("\"Delete\"", "\"Retain\"");
+        breaks(rule, "deleted although its class keeps it", &[&kept, DELETED].concat(), &[]);
+        breaks(rule, "deleted while it was attached", &[WRITTEN, ATTACHED, DELETED].concat(), &[]);
+    }
+
+    #[test]
+    fn object_of_a_volume_outlives_it() {
+        let gone = "api delete PersistentVolume pv controller\n";
+        keeps(&OBJECT_OUTLIVES_VOLUME, &[WRITTEN, DELETED, gone].concat(), &[]);
+        let refused = DELETED.replace("OK", "Internal");
+        let cause = "the object of a volume was gone before the volume";
+        breaks(&OBJECT_OUTLIVES_VOLUME, cause, &[WRITTEN, &refused, gone].concat(), &[]);
+    }
+
+    #[test]
+    fn attached_volume_is_kept() {
+        let kept = |of: &str| {
+            format!(
+                "api update {of} controller {{\"metadata\":{{\"finalizers\":[\"external-attacher/d\"]}}}}\n"
+            )
+        };
+        let (volume, attachment) = (kept("PersistentVolume pv"), kept("VolumeAttachment a"));
+        let attach = "calls ControllerPublishVolume {\"volumeId\":\"v\"} {} OK\n";
+        keeps(&KEPT_BEFORE_ATTACHED, &[WRITTEN, ATTACHED, &volume, &attachment, attach].concat(), &[]);
+        let cause = "attached before its objects were kept";
+        breaks(&KEPT_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &volume, attach].concat(), &[]);
+        breaks(&KEPT_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &attachment, attach].concat(), &[]);
+    }
+}
