@@ -366,7 +366,9 @@ pub(crate) fn secret_told(file: &str) -> Finding {
 const CHANGES: usize = 5;
 
 /// What the driver has written to the machine: that is thrown away, and would not be outside of a sandbox.
-pub(crate) fn machine_written(all: &[Written]) -> Vec<Finding> {
+/// With a command that prepares, it may have been that.
+pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding> {
+    let by = if is_prepared { "The driver, or `prepare` of its manifest," } else { "The driver" };
     let finding = |written: &Written, more: usize| {
         let others = match more {
             0 => String::new(),
@@ -380,7 +382,7 @@ pub(crate) fn machine_written(all: &[Written]) -> Vec<Finding> {
             // CSI does not forbid it.
             strength: Some(Strength::Advice),
             consequence_of: String::new(),
-            sentence: format!("The driver {written} on the machine{others}."),
+            sentence: format!("{by} {written} on the machine{others}."),
             cites: "It is thrown away. A driver keeps what is its own below `{state}`; `host_paths` in its manifest \
                     opens more."
                 .to_owned(),

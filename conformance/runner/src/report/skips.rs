@@ -15,14 +15,15 @@ impl Display for SkipLines<'_> {
         let skipped = || run.cases.iter().filter(|case| case.status.is_skip());
         let mut groups: BTreeMap<(&str, &str), Vec<&CaseReport>> = BTreeMap::new();
         for case in skipped() {
-            groups.entry((lacking(case.status), first_reason(case))).or_default().push(case);
+            let reason = first_reason(case);
+            groups.entry((lacking(case.status, reason), reason)).or_default().push(case);
         }
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
         let quiet = palette.quiet();
         for ((lacking, reason), cases) in &groups {
             let cases = count(cases.len(), "case");
-            writeln!(f, "{quiet}{:>12}{quiet:#} {cases}: {lacking} {reason}", "Skipped")?;
+            writeln!(f, "{quiet}{:>12}{quiet:#} {cases}: {lacking}{reason}", "Skipped")?;
         }
         // What else was tried for them, such as a guest, failed in the same way for most of them.
         let others: BTreeSet<&str> =
@@ -33,11 +34,38 @@ impl Display for SkipLines<'_> {
     }
 }
 
-/// Who lacks something.
-fn lacking(status: Status) -> &'static str {
-    if status == Status::SkippedDriver { "the driver" } else { "this machine:" }
+/// What stands before a reason, so that it says of whom it is.
+fn lacking(status: Status, reason: &str) -> &'static str {
+    let is_of_driver = status == Status::SkippedDriver;
+    match reason.chars().next() {
+        _ if !is_of_driver => "this machine: ",
+        // One that says it itself.
+        _ if reason.starts_with("the ") => "",
+        // One of its calls.
+        Some(letter) if letter.is_uppercase() => "the driver's ",
+        _ => "the driver ",
+    }
 }
 
 fn first_reason(case: &CaseReport) -> &str {
     case.reasons.first().map_or("", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_says_of_whom_it_is_once() {
+        let said = |status, reason: &str| format!("{}{reason}", lacking(status, reason));
+        for (reason, expected) in [
+            ("does not report EXPAND_VOLUME", "the driver does not report EXPAND_VOLUME"),
+            ("the driver has no CreateVolume", "the driver has no CreateVolume"),
+            ("the manifest names none", "the manifest names none"),
+            ("CreateVolume refuses block volumes", "the driver's CreateVolume refuses block volumes"),
+        ] {
+            assert_eq!(said(Status::SkippedDriver, reason), expected);
+        }
+        assert_eq!(said(Status::SkippedHost, "no nfsd"), "this machine: no nfsd");
+    }
 }

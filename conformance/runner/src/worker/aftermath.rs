@@ -173,7 +173,8 @@ impl Aftermath {
 
     /// What the driver has used up of the machine, or written to it.
     fn see_limits(&mut self, bed: &Bed, sandbox: &Sandbox) {
-        self.findings.extend(judge::machine_written(&sandbox.written()));
+        let is_prepared = !bed.manifest().per_case.prepare.is_empty();
+        self.findings.extend(judge::machine_written(&sandbox.written(), is_prepared));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
             let what = "what it may write beside its own directory is full, and all of that is thrown away";
