@@ -104,7 +104,7 @@ impl HttpApi {
             let version = store.version();
             store.log.keep(version);
             let account = format!("{namespace}:driver");
-            store.new_token(&format!("driver-{:016x}", random()), account, None).token.reveal().clone()
+            store.give_out(format!("token-driver-{:016x}", random()), account, None).token.reveal().clone()
         };
         let shared = Shared { api: api.clone(), token: token.into() };
         for name in NAMESPACES.into_iter().chain([namespace]) {

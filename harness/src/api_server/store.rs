@@ -189,8 +189,13 @@ impl Store {
     /// A token that no other has.
     pub(super) fn new_token(&mut self, of: &str, account: String, expiration: Option<i64>) -> Token {
         self.tokens += 1;
-        let lasts = Duration::from_secs(expiration.map_or(3600, i64::unsigned_abs));
         let token = format!("token-{of}-{}", self.tokens);
+        self.give_out(token, account, expiration)
+    }
+
+    /// Makes a text a token, without counting it among those of pods.
+    pub(super) fn give_out(&mut self, token: String, account: String, expiration: Option<i64>) -> Token {
+        let lasts = Duration::from_secs(expiration.map_or(3600, i64::unsigned_abs));
         self.records.first().masks().add("token", &token);
         self.confided.push(Sensitive::new(token.clone().into_bytes()));
         self.accounts.insert(token.clone(), account);

@@ -10,7 +10,7 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::Channel;
 
-use super::TestbedError;
+use super::{TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, Served};
 use crate::cgroup::Cgroup;
@@ -142,6 +142,8 @@ impl Surroundings {
     /// # Errors
     /// When it does not start.
     pub async fn start_driver_unannounced(&self) -> Result<(), TestbedError> {
+        // A reboot and a new container have taken the files of its account with them.
+        self.http.as_ref().map(service_account::install).transpose()?;
         self.driver().lock().await.restart().await?;
         self.proxy().reconnect();
         self.driver_killed.set(false);

@@ -19,7 +19,10 @@ pub(super) fn of(object: &Object, kept: Option<&Value>) -> Value {
     let mut document = kept.cloned().unwrap_or_else(|| json!({}));
     let rendered = match object {
         // What a client has written of a pod says more than what is kept of it here.
-        Object::Pod(pod) if kept.is_some() => json!({ "spec": { "nodeName": pod.node } }),
+        Object::Pod(pod) if kept.is_some() => {
+            let phase = text(&pod.phase).unwrap_or("Pending");
+            json!({ "spec": { "nodeName": pod.node }, "status": { "phase": phase } })
+        }
         Object::Pod(pod) => pod_body(pod),
         Object::Claim(claim) => claim_body(claim),
         Object::Volume(volume) => volume_body(volume),

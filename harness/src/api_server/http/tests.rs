@@ -403,6 +403,9 @@ fn protobuf_of_a_real_client_is_written_like_json() {
     let lease = world.ok("GET", &format!("{LEASES}/lock"), &Value::Null);
     assert_eq!(lease["spec"]["renewTime"], "2026-01-02T03:04:05.678901Z");
     assert_eq!(lease["spec"]["leaseTransitions"], 0);
+    let pod = world.ok("GET", "/api/v1/namespaces/default/pods/helper", &Value::Null);
+    assert_eq!(pod["status"]["phase"], "Pending", "a client that waits for its end reads it");
+    assert_eq!(world.api.store().new_token("web", "default:web".into(), None).token.reveal(), "token-web-2");
 }
 
 #[test]
