@@ -149,7 +149,11 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
     let state = state.canonicalize().with_context(|| format!("cannot resolve `{}`", state.display()))?;
     anyhow::ensure!(!serve.endpoint.is_empty(), "--endpoint is missing");
     anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");
-    let without: BTreeSet<Ability> = serve.without.into_iter().collect();
+    let mut without: BTreeSet<Ability> = serve.without.into_iter().collect();
+    if without.contains(&Ability::PublishUnpublish) {
+        // CSI couples the two.
+        without.insert(Ability::PublishedNodes);
+    }
     let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
     let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
     if serve.hostpath {

@@ -78,16 +78,18 @@ pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
     }),
 };
 
+/// What the libraries of gRPC answer by themselves, some of them without a word: of what is not served, and of a
+/// connection that is lost or a time that is over.
+const BY_LIBRARIES: [&str; 4] = ["Unimplemented", "Unavailable", "DeadlineExceeded", "Canceled"];
+
 /// DRV-172.
 pub(super) static ERRORS_IN_WORDS: Rule = Rule {
     id: "DRV-172",
     sentence: "an error says in words what went wrong",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        // The libraries of gRPC refuse by themselves what is not served, some of them without a word.
-        let Some(told) = Told::by(line).filter(|told| !["OK", "Unimplemented"].contains(&told.code)) else {
-            return;
-        };
+        let told = Told::by(line).filter(|told| told.code != "OK" && !BY_LIBRARIES.contains(&told.code));
+        let Some(told) = told else { return };
         report.tried();
         if told.message.trim().is_empty() {
             report.broken(told.method, "an error has no message", told.code);
@@ -143,6 +145,7 @@ mod tests {
         let silent = |code: &str| format!("calls CreateVolume {{}} null {code}");
         passes_over(rule, &silent("OK"), &[]);
         passes_over(rule, &silent("Unimplemented"), &[]);
+        passes_over(rule, &silent("Unavailable"), &[]);
         breaks(rule, "an error has no message", &silent("Internal"), &[]);
     }
 }
