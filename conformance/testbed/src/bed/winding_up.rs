@@ -33,6 +33,9 @@ const CALL: Duration = Duration::from_secs(10);
 /// How long a process may take to end that listens no more.
 const ENDING: Duration = Duration::from_secs(5);
 
+/// How long one whose socket still answers may take to be seen dead, if it is.
+const CLOSING: Duration = Duration::from_millis(100);
+
 /// The driver's own list of its volumes.
 #[derive(Debug)]
 pub enum Books {
@@ -54,10 +57,9 @@ impl Bed {
             return None;
         }
         let socket = self.driver().lock().await.socket().to_owned();
-        match tokio::net::UnixStream::connect(&socket).await {
-            Ok(_) => self.driver_crash().await,
-            Err(_) => tokio::time::timeout(ENDING, self.driver_crashes()).await.ok(),
-        }
+        // A process that is killed closes what it has open one by one, and the socket that it listens at may be the last.
+        let limit = if tokio::net::UnixStream::connect(&socket).await.is_ok() { CLOSING } else { ENDING };
+        tokio::time::timeout(limit, self.driver_crashes()).await.ok()
     }
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
