@@ -36,6 +36,8 @@ fn only_a_switched_off_ability_is_missing_from_the_report() {
             let expected = match ability {
                 // Reported by controller and node.
                 Ability::Condition | Ability::SingleNodeMultiWriter => 2,
+                // With it goes the list of published nodes.
+                Ability::PublishUnpublish => 2,
                 // Shows in an answer, not in a report.
                 Ability::ToldCapacity => 0,
                 _ => 1,
