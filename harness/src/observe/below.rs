@@ -24,17 +24,21 @@ pub fn mode_below_mounts(path: &Path) -> io::Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
-    fn link_and_nothing_have_no_mode() {
+    fn directory_has_its_own_mode_and_link_and_nothing_have_none() {
         let ground = tempfile::tempdir().unwrap();
-        let link = ground.path().join("link");
+        let (link, directory) = (ground.path().join("link"), ground.path().join("directory"));
         std::os::unix::fs::symlink("/etc", &link).unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o705)).unwrap();
         // Without rights to copy a mount nothing can be said.
         let Ok(of_link) = mode_below_mounts(&link) else { return };
         assert_eq!(of_link, None);
         assert_eq!(mode_below_mounts(&ground.path().join("none")).unwrap(), None);
-        assert_eq!(mode_below_mounts(ground.path()).unwrap(), Some(0o700));
+        assert_eq!(mode_below_mounts(&directory).unwrap(), Some(0o705));
     }
 }
