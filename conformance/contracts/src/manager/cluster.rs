@@ -10,7 +10,7 @@ pub(super) mod reclaim;
 
 use serde_json::Value;
 
-use crate::event::{ApiChange, Client, Event, ObjectKind, TraceLine};
+use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::Books;
 use crate::rule::books::text;
 
@@ -18,6 +18,21 @@ use crate::rule::books::text;
 fn provisioned<'a>(books: &'a Books, handle: &str) -> Option<(&'a str, &'a Value)> {
     let mut volumes = books.objects_of(ObjectKind::Volume);
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle && is_provisioned(body))
+}
+
+/// The beginning of a call of that method.
+fn started<'a>(line: &'a TraceLine, method: &str) -> Option<&'a RpcStart> {
+    match &line.event {
+        Event::RpcStart(start) if start.method == method => Some(start),
+        _ => None,
+    }
+}
+
+/// The handle of a volume that the driver has just said is deleted.
+fn deleted<'a>(books: &'a Books, line: &TraceLine) -> Option<&'a str> {
+    let Event::RpcEnd(end) = &line.event else { return None };
+    let call = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume")?;
+    matches!(end.code.as_str(), "OK" | "NotFound").then(|| call.volume())
 }
 
 fn is_provisioned(volume: &Value) -> bool {

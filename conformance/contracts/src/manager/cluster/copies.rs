@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{change_by_controller, handle, has_finalizer, is_deleting};
+use super::{change_by_controller, handle, has_finalizer, is_deleting, started};
 use crate::event::{ApiChange, Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
@@ -28,11 +28,8 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     sentence: "a driver is asked for a snapshot only when its content says so, and is kept",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Event::RpcStart(start) = &line.event else { return };
+        let Some(start) = started(line, "CreateSnapshot") else { return };
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
-        if start.method != "CreateSnapshot" {
-            return;
-        }
         let Some((name, body)) = content(books, uid) else { return };
         report.tried();
         let is_announced = body["metadata"]["annotations"][BEING_CREATED].is_string();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::super::claims::bytes;
-use super::{change_by_controller, claim_of, handle, is_provisioned, provisioned};
+use super::{change_by_controller, claim_of, handle, is_provisioned, provisioned, started};
 use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::{is_unknown, text};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
@@ -16,11 +16,8 @@ pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
     sentence: "a driver is asked to grow a volume only to the size that its claim's status says is under way",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Event::RpcStart(start) = &line.event else { return };
+        let Some(start) = started(line, "ControllerExpandVolume") else { return };
         let volume = start.request().volume_id();
-        if start.method != "ControllerExpandVolume" {
-            return;
-        }
         let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body)) else {
             return;
         };

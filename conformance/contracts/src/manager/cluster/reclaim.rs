@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{change_by_controller, claim_of, handle, has_finalizer, is_provisioned, provisioned};
+use super::{
+    change_by_controller, claim_of, deleted, handle, has_finalizer, is_provisioned, provisioned, started,
+};
 use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
@@ -45,9 +47,8 @@ impl Check for Made {
                     report.tried();
                     self.made.insert(end.response().created_volume().to_owned(), uid);
                 }
-                let call = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume");
-                if let Some(call) = call.filter(|_| matches!(end.code.as_str(), "OK" | "NotFound")) {
-                    self.made.remove(call.volume());
+                if let Some(volume) = deleted(books, line) {
+                    self.made.remove(volume);
                 }
             }
             _ => {}
@@ -72,11 +73,8 @@ pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
     sentence: "a volume is deleted only when its claim is gone, its class wants that, and no node has it",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Event::RpcStart(start) = &line.event else { return };
+        let Some(start) = started(line, "DeleteVolume") else { return };
         let volume = start.request().volume_id();
-        if start.method != "DeleteVolume" {
-            return;
-        }
         let Some((name, body)) = provisioned(books, volume) else { return };
         report.tried();
         if claim_of(books, body).is_some() {
@@ -106,12 +104,7 @@ struct Deleted(BTreeSet<String>);
 
 impl Check for Deleted {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        if let Event::RpcEnd(end) = &line.event
-            && let Some(call) = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume")
-            && matches!(end.code.as_str(), "OK" | "NotFound")
-        {
-            self.0.insert(call.volume().to_owned());
-        }
+        self.0.extend(deleted(books, line).map(str::to_owned));
         let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
         let Some(body) = books.object(ObjectKind::Volume, &change.object) else { return };
         let is_to_be_deleted = text(&body["spec"], "persistentVolumeReclaimPolicy") == "Delete";
@@ -131,11 +124,8 @@ pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
     sentence: "a volume is attached only when its object and the attachment are kept until it is detached",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Event::RpcStart(start) = &line.event else { return };
+        let Some(start) = started(line, "ControllerPublishVolume") else { return };
         let volume = start.request().volume_id();
-        if start.method != "ControllerPublishVolume" {
-            return;
-        }
         let Some((name, body)) = provisioned(books, volume) else { return };
         report.tried();
         let attachments = books.objects_of(ObjectKind::Attachment);
