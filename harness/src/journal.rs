@@ -46,11 +46,10 @@ pub use story::{Story, Teller};
 use crate::Layout;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
-use in_the_way::InTheWay;
 use kept::Kept;
 use kernel::Kernel;
 use own::Own;
-use state::{Flight, State};
+use state::{Flight, Gathered, State};
 
 /// The one order of a case. Clones share it.
 #[derive(Debug, Clone)]
@@ -146,13 +145,8 @@ impl Journal {
             node_is_dead: false,
             is_by_hand: false,
             next_call: 1,
-            made: BTreeSet::new(),
-            in_the_way: InTheWay::default(),
-            backings: BTreeSet::new(),
-            appeared: BTreeMap::new(),
+            gathered: Gathered::default(),
             follows_node: false,
-            told_secrets: BTreeSet::new(),
-            secrets_in_contexts: BTreeSet::new(),
             kept: None,
         };
         Self { symbols, masks, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
@@ -178,7 +172,7 @@ impl Journal {
     /// Looks for a secret in the error of a call that is not recorded.
     pub(crate) fn look_for_secrets(&self, method: &str, message: &str) {
         if let Some(key) = self.masks().confided_in(message) {
-            self.state().told_secrets.insert((method.to_owned(), key));
+            self.state().gathered.told_secrets.insert((method.to_owned(), key));
         }
     }
 
@@ -189,12 +183,12 @@ impl Journal {
 
     /// The calls that answered a context with a secret that the driver was given, each with the secret's key.
     pub fn secrets_in_contexts(&self) -> Vec<(String, String)> {
-        self.state().secrets_in_contexts.iter().cloned().collect()
+        self.state().gathered.secrets_in_contexts.iter().cloned().collect()
     }
 
     /// The calls whose error repeated a secret that the driver was given, each with the secret's key.
     pub fn told_secrets(&self) -> Vec<(String, String)> {
-        self.state().told_secrets.iter().cloned().collect()
+        self.state().gathered.told_secrets.iter().cloned().collect()
     }
 
     /// Keeps each line in a file as well from now on, as soon as it is made: a process that is killed leaves
@@ -343,12 +337,12 @@ impl Journal {
             };
             if let Some(around) = &flight.around {
                 let began = around.lines() - state.forgotten;
-                state.in_the_way.ended(around, &end, flight.is_block, &state.lines, began);
+                state.gathered.in_the_way.ended(around, &end, flight.is_block, &state.lines, began);
             }
             if end.is_from_the_driver()
                 && let Some(key) = state.masks.confided_in(&end.message)
             {
-                state.told_secrets.insert((end.method.clone(), key));
+                state.gathered.told_secrets.insert((end.method.clone(), key));
             }
             state.look_at_context(&end.method, &end.resp);
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
@@ -359,17 +353,17 @@ impl Journal {
 
     /// The files of the loop devices that appeared during calls to the driver.
     pub fn backings(&self) -> BTreeSet<PathBuf> {
-        self.state().backings.clone()
+        self.state().gathered.backings.clone()
     }
 
     /// What lay in the way of calls that failed, and who had made it: a line each, with real paths.
     pub fn in_the_way(&self) -> Vec<String> {
-        self.state().in_the_way.found()
+        self.state().gathered.in_the_way.found()
     }
 
     /// The call to the driver during which a loop device or a process appeared.
     pub fn appeared(&self, thing: Thing) -> Option<Appeared> {
-        self.state().appeared.get(&thing).cloned()
+        self.state().gathered.appeared.get(&thing).cloned()
     }
 
     /// Takes what a driver does for a call that is in no trace for work with a reason, until the excuse is dropped: a

@@ -39,6 +39,16 @@ pub(super) struct State {
     /// Whether somebody else touches the node's files, by hand.
     pub(super) is_by_hand: bool,
     pub(super) next_call: u64,
+    pub(super) gathered: Gathered,
+    /// Whether the node is somebody else's, and told by its calls.
+    pub(super) follows_node: bool,
+    /// Where lines are kept as they are made.
+    pub(super) kept: Option<Kept>,
+}
+
+/// What is known of the calls that are recorded, and goes with their lines.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
     /// Targets that were not there before a driver was asked to publish at them.
     pub(super) made: BTreeSet<PathBuf>,
     pub(super) in_the_way: InTheWay,
@@ -46,14 +56,10 @@ pub(super) struct State {
     pub(super) backings: BTreeSet<PathBuf>,
     /// Loop devices and processes, by the call during which they appeared.
     pub(super) appeared: BTreeMap<Thing, Appeared>,
-    /// Whether the node is somebody else's, and told by its calls.
-    pub(super) follows_node: bool,
     /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
     pub(super) told_secrets: BTreeSet<(String, String)>,
     /// Calls that answered a context with one, likewise.
     pub(super) secrets_in_contexts: BTreeSet<(String, String)>,
-    /// Where lines are kept as they are made.
-    pub(super) kept: Option<Kept>,
 }
 
 /// A call that is under way.
@@ -84,7 +90,7 @@ impl State {
         let contexts = [&answer["volume"]["volumeContext"], &answer["publishContext"]];
         let texts = contexts.into_iter().filter(|context| context.is_object()).map(ToString::to_string);
         let told = texts.filter_map(|text| self.masks.confided_in(&text)).collect::<Vec<_>>();
-        self.secrets_in_contexts.extend(told.into_iter().map(|key| (method.to_owned(), key)));
+        self.gathered.secrets_in_contexts.extend(told.into_iter().map(|key| (method.to_owned(), key)));
     }
 
     pub(super) fn length(&self) -> usize {
@@ -102,15 +108,15 @@ impl State {
         self.lines.drain(..oldest.saturating_sub(self.forgotten));
         self.forgotten = self.forgotten.max(oldest);
         self.looked = self.looked.max(self.forgotten);
-        self.in_the_way.limit(REMEMBERED);
-        if self.made.len() > REMEMBERED {
-            self.made.clear();
+        self.gathered.in_the_way.limit(REMEMBERED);
+        if self.gathered.made.len() > REMEMBERED {
+            self.gathered.made.clear();
         }
-        if self.backings.len() > REMEMBERED {
-            self.backings.clear();
+        if self.gathered.backings.len() > REMEMBERED {
+            self.gathered.backings.clear();
         }
-        if self.appeared.len() > REMEMBERED {
-            self.appeared.clear();
+        if self.gathered.appeared.len() > REMEMBERED {
+            self.gathered.appeared.clear();
         }
     }
 
@@ -123,12 +129,7 @@ impl State {
         for line in &self.lines {
             self.unexplained.event(line);
         }
-        self.in_the_way = InTheWay::default();
-        self.made.clear();
-        self.backings.clear();
-        self.appeared.clear();
-        self.told_secrets.clear();
-        self.secrets_in_contexts.clear();
+        self.gathered = Gathered::default();
         self.own.accept();
         self.kept = None;
     }
@@ -180,10 +181,10 @@ impl State {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return };
         for thing in around.appeared() {
             if let Thing::Loop(number, _) = thing {
-                self.backings.extend(table::read(number).map(|bound| bound.backing));
+                self.gathered.backings.extend(table::read(number).map(|bound| bound.backing));
             }
             let call = || Appeared { method: flight.method.clone(), volume: work.volume.clone() };
-            self.appeared.entry(thing).or_insert_with(call);
+            self.gathered.appeared.entry(thing).or_insert_with(call);
         }
     }
 
@@ -194,7 +195,8 @@ impl State {
         let asked = Asked { method: &flight.method, is_block: flight.is_block };
         let is_ok = end.code == "OK" && end.is_from_the_driver();
         let meanwhile = &self.lines[around.lines() - self.forgotten..];
-        let mut touched = around.touched(end.id, asked, is_ok, meanwhile, &mut self.made, is_mounted);
+        let mut touched =
+            around.touched(end.id, asked, is_ok, meanwhile, &mut self.gathered.made, is_mounted);
         let is_above = |touched: &Touched| Path::new(&work.path).starts_with(&touched.path);
         touched.retain(|touched| match others {
             // Whichever of the calls it was: the driver did it.
