@@ -24,15 +24,11 @@ const MAGIC: &[u8] = b"k8s\0";
 pub(super) fn read(body: &[u8]) -> Result<Value, Refused> {
     let unreadable = || Refused::bad_request("the body cannot be read as protobuf");
     let envelope = body.strip_prefix(MAGIC).and_then(fields).ok_or_else(unreadable)?;
-    let inner = |number| envelope.iter().rev().find(|field| field.number == number).map(|field| field.bytes);
-    let about = fields(inner(1).unwrap_or_default()).ok_or_else(unreadable)?;
-    let text = |number| {
-        let found = about.iter().rev().find(|field| field.number == number);
-        found.map(|field| String::from_utf8_lossy(field.bytes).into_owned()).unwrap_or_default()
-    };
+    let about = fields(bytes_of(&envelope, 1)).ok_or_else(unreadable)?;
+    let text = |number| String::from_utf8_lossy(bytes_of(&about, number)).into_owned();
     let (version, kind) = (text(1), text(2));
     let message = schema::of(&version, &kind).ok_or_else(|| Refused::protobuf_kind(&version, &kind))?;
-    let mut document = document(message, inner(2).unwrap_or_default()).ok_or_else(unreadable)?;
+    let mut document = document(message, bytes_of(&envelope, 2)).ok_or_else(unreadable)?;
     document.insert("apiVersion".to_owned(), version.into());
     document.insert("kind".to_owned(), kind.into());
     Ok(document.into())
@@ -65,6 +61,16 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<Raw<'_>>> {
     Some(fields)
 }
 
+/// The field of that number: the last one counts, where there are several.
+fn last<'a, 'b>(fields: &'b [Raw<'a>], number: u32) -> Option<&'b Raw<'a>> {
+    fields.iter().rev().find(|field| field.number == number)
+}
+
+/// The bytes of that field; none where there is no such field.
+fn bytes_of<'a>(fields: &[Raw<'a>], number: u32) -> &'a [u8] {
+    last(fields, number).map_or(&[], |field| field.bytes)
+}
+
 /// A message as JSON. What the schema does not know is left out, as a server does with fields of a later version.
 fn document(message: &Message, bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut document = Map::new();
@@ -91,10 +97,9 @@ fn take(document: &mut Map<String, Value>, field: &Field, raw: &Raw<'_>) -> Opti
         }
         Shape::Map => {
             let entry = fields(raw.bytes)?;
-            let key = entry.iter().find(|part| part.number == 1).map_or(&[][..], |part| part.bytes);
-            let key = String::from_utf8_lossy(key).into_owned();
+            let key = String::from_utf8_lossy(bytes_of(&entry, 1)).into_owned();
             let empty = Raw { number: 2, value: 0, bytes: &[] };
-            let value = value(field, entry.iter().find(|part| part.number == 2).unwrap_or(&empty))?;
+            let value = value(field, last(&entry, 2).unwrap_or(&empty))?;
             document.entry(field.name).or_insert_with(|| json!({})).as_object_mut()?.insert(key, value);
         }
     }
@@ -114,10 +119,7 @@ fn is_zero(value: &Value) -> bool {
 
 fn value(field: &Field, raw: &Raw<'_>) -> Option<Value> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-    let number = |number| {
-        let parts = fields(raw.bytes)?;
-        Some(parts.iter().rev().find(|part| part.number == number).map_or(0, |part| part.value).cast_signed())
-    };
+    let number = |number| Some(last(&fields(raw.bytes)?, number).map_or(0, |part| part.value).cast_signed());
     Some(match field.kind {
         "text" => text(raw.bytes)?.into(),
         "bytes" => STANDARD.encode(raw.bytes).into(),
@@ -127,17 +129,11 @@ fn value(field: &Field, raw: &Raw<'_>) -> Option<Value> {
         "Time" | "MicroTime" if raw.bytes.is_empty() => Value::Null,
         "Time" => time::of(number(1)?).into(),
         "MicroTime" => time::of_micros(number(1)?, number(2)? / 1000).into(),
-        "Quantity" => text(fields(raw.bytes)?.iter().rev().find(|part| part.number == 1)?.bytes)?.into(),
-        "IntOrString" => {
-            let parts = fields(raw.bytes)?;
-            match number(1)? {
-                0 => number(2)?.into(),
-                _ => {
-                    text(parts.iter().rev().find(|part| part.number == 3).map_or(&[][..], |part| part.bytes))?
-                        .into()
-                }
-            }
-        }
+        "Quantity" => text(last(&fields(raw.bytes)?, 1)?.bytes)?.into(),
+        "IntOrString" => match number(1)? {
+            0 => number(2)?.into(),
+            _ => text(bytes_of(&fields(raw.bytes)?, 3))?.into(),
+        },
         kind => document(schema::named(kind), raw.bytes)?.into(),
     })
 }
