@@ -1,22 +1,7 @@
-//! What keeps a claim alive while a pod uses it, and a volume while a claim does. Touches nothing.
+//! What frees a claim that no pod uses any more, and a volume that no claim does. Touches nothing.
 
 use api::Object;
-
-const CLAIM: &str = "kubernetes.io/pvc-protection";
-const VOLUME: &str = "kubernetes.io/pv-protection";
-
-/// Gives a new claim or volume the finalizer that protects it.
-pub(super) fn guard(object: &mut Object) {
-    let finalizer = match object {
-        Object::Claim(_) => CLAIM,
-        Object::Volume(_) => VOLUME,
-        _ => return,
-    };
-    let meta = object.meta_mut();
-    if !meta.has_finalizer(finalizer) {
-        meta.finalizers.push(finalizer.to_owned());
-    }
-}
+use api::protection::{CLAIM, VOLUME};
 
 /// An object that is being deleted and that nobody uses any more, without its protection.
 pub(super) fn next_freed<'a>(objects: impl Iterator<Item = &'a Object> + Clone) -> Option<Object> {

@@ -100,7 +100,7 @@ impl Store {
             meta.uid = fallback;
         }
         meta.created.get_or_insert_with(time::now);
-        protection::guard(&mut object);
+        api::protection::guard(&mut object);
         addresses::give(&mut object, self.objects.values());
         match &object {
             Object::Notification(notification) => {

@@ -16,6 +16,7 @@ pub mod node;
 pub mod object;
 pub mod patch;
 pub mod pod;
+pub mod protection;
 pub mod quantity;
 pub mod runtime;
 pub mod service;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::clock::Clock;
+use api::protection::{CLAIM, VOLUME};
 use api::timely::Timely;
 use api::{ApiSource, Claim, Key, Kind, Object, Pod, Resource, Volume, VolumeSource};
 use async_trait::async_trait;
@@ -12,11 +13,6 @@ use async_trait::async_trait;
 use crate::Trouble;
 use crate::found::{find, hold, release};
 use crate::reconciler::{PAUSES, Reconciler, Running};
-
-/// On a claim: a pod may use it.
-const CLAIM: &str = "kubernetes.io/pvc-protection";
-/// On a volume: a claim may be bound to it.
-const VOLUME: &str = "kubernetes.io/pv-protection";
 
 /// Protects claims and volumes in use. It stops when this is dropped.
 #[derive(Debug)]

@@ -253,12 +253,8 @@ impl SimulatedApi {
     }
 
     fn patched(&self, patch: Patch) -> Result<Object, ApiError> {
-        let (object, is_removed) = self.open().store.patch(patch)?;
-        self.told(Verb::Update, &object.key(), self.by, shape(&object));
-        if is_removed {
-            self.told(Verb::Delete, &object.key(), self.by, Value::Null);
-        }
-        Ok(object)
+        let changed = self.open().store.patch(patch)?;
+        Ok(self.changed(changed))
     }
 
     fn created(&self, object: Object) -> Result<Object, ApiError> {
@@ -272,27 +268,27 @@ impl SimulatedApi {
 
     /// A new object as an API server stores it: with an identity, and protected.
     pub(crate) fn admitted(&self, mut object: Object) -> Object {
-        let protection = match object.kind() {
-            Kind::Claim => Some("kubernetes.io/pvc-protection"),
-            Kind::Volume => Some("kubernetes.io/pv-protection"),
-            _ => None,
-        };
         let uid = format!("{}-{}", object.kind().as_str().to_lowercase(), self.open().store.next_version());
         let meta = object.meta_mut();
         if meta.uid.is_empty() {
             meta.uid = uid;
         }
-        meta.finalizers.extend(protection.map(str::to_owned));
+        api::protection::guard(&mut object);
         object
     }
 
     fn updated(&self, object: Object) -> Result<Object, ApiError> {
-        let (object, is_removed) = self.open().store.update(object)?;
+        let changed = self.open().store.update(object)?;
+        Ok(self.changed(changed))
+    }
+
+    /// Tells of an object that was changed, and whether it was removed by that.
+    fn changed(&self, (object, is_removed): (Object, bool)) -> Object {
         self.told(Verb::Update, &object.key(), self.by, shape(&object));
         if is_removed {
             self.told(Verb::Delete, &object.key(), self.by, Value::Null);
         }
-        Ok(object)
+        object
     }
 
     fn deleted(&self, key: &Key) -> Result<(), ApiError> {

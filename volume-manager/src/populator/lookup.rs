@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::names::OuterName;
-use api::{ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
+use api::{
+    ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource, protection,
+};
 use plugin_api::Spec;
 
 use super::Look;
@@ -35,7 +37,6 @@ pub struct Found {
 }
 
 const GID_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
-const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// Resolves every volume of a pod that a container uses. Other volumes are not looked up.
 pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
@@ -87,7 +88,7 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
 /// Fails if a claim may not be used. One that is being deleted may be as long as it has the protection
 /// finalizer: that keeps it for pods which had it before the node restarted.
 fn check_claim(claim: &Claim) -> Result<(), String> {
-    if claim.meta.is_deleting() && !claim.meta.has_finalizer(CLAIM_PROTECTION) {
+    if claim.meta.is_deleting() && !claim.meta.has_finalizer(protection::CLAIM) {
         return Err("PVC is being deleted".to_owned());
     }
     if claim.status.phase != ClaimPhase::Bound {
