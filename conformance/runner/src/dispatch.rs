@@ -164,6 +164,8 @@ struct Dispatcher {
     inbox: mpsc::UnboundedReceiver<Message>,
     expectations: Vec<Expectation>,
     started: Instant,
+    /// Whether no further case is to start.
+    has_stopped: bool,
     interrupted: bool,
     /// From the run's beginning on, where it can be read.
     kernel_log: Option<KernelLog>,
@@ -194,6 +196,7 @@ impl Dispatcher {
             inbox,
             expectations: Vec::new(),
             started: Instant::now(),
+            has_stopped: false,
             interrupted: false,
             kernel_log: KernelLog::start().ok(),
             dead_ends: DeadEnds::default(),
@@ -370,9 +373,9 @@ impl Dispatcher {
                     return Ok(());
                 }
                 self.dead_ends.note(verdict.dead_ends());
-                let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
+                let report = self.report(job, *verdict);
                 if self.plan.fail_fast && report.status.is_bad() {
-                    self.queue.clear();
+                    self.stop();
                 }
                 match kept {
                     Some(kept) if report.status.is_bad() => self.kept.push((report.id.clone(), kept)),
@@ -401,14 +404,17 @@ impl Dispatcher {
     /// Files the cases that passed on a shared driver, and has the others run.
     fn settle(&mut self, settled: Settled) -> anyhow::Result<()> {
         let Settled { passed, again, rest, suspicion, is_cancelled } = settled;
-        if is_cancelled || self.interrupted {
+        if is_cancelled {
             return Ok(());
         }
         self.setbacks += usize::from(!again.is_empty());
         for (job, verdict) in passed {
             self.dead_ends.note(verdict.dead_ends());
-            let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
+            let report = self.report(job, verdict);
             self.file(report)?;
+        }
+        if self.has_stopped {
+            return Ok(());
         }
         let soon = again.into_iter().map(Work::Alone).chain(shared::resumed(rest, self.setbacks));
         soon.rev().for_each(|work| self.queue.push_front(work));
@@ -416,11 +422,25 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// The report of a case that has run.
+    fn report(&self, job: Job, verdict: Verdict) -> CaseReport {
+        verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine)
+    }
+
+    /// Starts no case any more.
+    fn stop(&mut self) {
+        self.has_stopped = true;
+        self.queue.clear();
+    }
+
     fn tell(&mut self, told: Told) -> anyhow::Result<()> {
         let report = match told {
             Told::Alone(report) => CaseReport { number: self.done.len() + 1, ..*report },
             Told::Company(verdict, job, after) => {
-                let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
+                let report = self.report(job, *verdict);
+                if self.plan.fail_fast && report.status.is_bad() {
+                    self.stop();
+                }
                 // In one lane they share a driver again, in the same order.
                 let ids = after.iter().map(|id| format!("{id} ")).collect::<String>();
                 let again = format!("{} --jobs 1 {ids}{}", self.plan.again, report.id);
@@ -495,7 +515,7 @@ impl Dispatcher {
             std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
         self.interrupted = true;
-        self.queue.clear();
+        self.stop();
         self.emit(&Event::Interrupted { running, sweep: None })?;
         // Dropping the handle cancels.
         for running in self.running.values_mut() {

@@ -152,6 +152,26 @@ pub fn skip(missing: &[Missing]) -> Option<(Status, Vec<String>)> {
     Some((status, reasons))
 }
 
+/// A case for tests, which is never run.
+#[cfg(test)]
+pub(crate) const fn sample(name: &'static str) -> Case {
+    Case {
+        module: "cases::sample",
+        name,
+        variant: None,
+        proves: "",
+        file: "",
+        line: 1,
+        needs: &[],
+        variant_needs: &[],
+        judges: &[],
+        shares_driver: false,
+        serial: None,
+        xfail: None,
+        run: |_| unreachable!("a sample is never run"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use testbed::need::{Ground, Need};
@@ -196,27 +216,9 @@ mod tests {
         }
     }
 
-    fn sample(name: &'static str) -> &'static Case {
-        Box::leak(Box::new(Case {
-            module: "cases::sample",
-            name,
-            variant: None,
-            proves: "",
-            file: "",
-            line: 1,
-            needs: &[],
-            variant_needs: &[],
-            judges: &[],
-            shares_driver: false,
-            serial: None,
-            xfail: None,
-            run: |_| unreachable!("a sample is selected and never run"),
-        }))
-    }
-
     #[test]
     fn shards_are_disjoint_and_complete() {
-        let all = ["a", "b", "c", "d", "e", "f", "g", "h"].map(sample);
+        let all = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| &*Box::leak(Box::new(sample(name))));
         let mut seen: Vec<CaseId> = Vec::new();
         for part in 1..=3 {
             let selection = Selection { shard: Some(Shard { part, of: 3 }), ..Selection::default() };

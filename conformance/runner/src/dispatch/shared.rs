@@ -137,7 +137,11 @@ impl Company {
                 }
             }
             Said::DriverEnded(found) => self.end = Some(found),
-            said => self.verdicts.last_mut().into_iter().for_each(|verdict| verdict.hear(said.clone())),
+            said => {
+                if let Some(verdict) = self.verdicts.last_mut() {
+                    verdict.hear(said);
+                }
+            }
         }
     }
 
@@ -282,26 +286,9 @@ mod tests {
 
     use super::*;
     use crate::promises::Judged;
+    use crate::select::sample;
 
-    static CASES: [Case; 3] = [named("a"), named("b"), named("c")];
-
-    const fn named(name: &'static str) -> Case {
-        Case {
-            module: "cases",
-            name,
-            variant: None,
-            proves: "",
-            file: "",
-            line: 1,
-            needs: &[],
-            variant_needs: &[],
-            judges: &[],
-            shares_driver: true,
-            serial: None,
-            xfail: None,
-            run: |_| Box::pin(async { Ok(()) }),
-        }
-    }
+    static CASES: [Case; 3] = [sample("a"), sample("b"), sample("c")];
 
     fn jobs() -> Vec<Job> {
         CASES.iter().map(|case| Job { case, repetition: 1 }).collect()
