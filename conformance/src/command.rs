@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -262,6 +263,12 @@ fn print_error(exit: &Exit, colour: bool) -> u8 {
     let text = exit.to_string();
     drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
     exit.code
+}
+
+/// The file of a program that is called without a path, as a shell finds it.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 /// Prints a text. A reader that closes the pipe early has seen enough.

@@ -12,6 +12,7 @@ use runner::exit_code;
 use runner::merge::merge;
 use runner::report::line::{Palette, SinceLines};
 use runner::report::{html, json, junit};
+use testbed::failure::chain;
 
 /// Write the reports of finished runs again, as those of one run.
 #[derive(Debug, Args)]
@@ -75,9 +76,8 @@ pub(super) fn earlier(path: &Path) -> Result<RunRecord, Exit> {
 
 fn results(path: &Path) -> Result<RunRecord, Exit> {
     json::read_results(path).map_err(|error| {
-        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
         Exit::usage(format!("cannot read `{}`", path.display()))
-            .details(std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)))
+            .details(chain(&error))
             .hint("name a directory that `volproof run --report DIR` wrote")
     })
 }

@@ -229,27 +229,49 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     }
     check_tier(&flags)?;
     // Both are read before anything is started: what is wrong with them is wrong at once.
-    manifest(&flags.driver, flags.rootless())?;
+    let manifest = manifest(&flags.driver, flags.rootless())?;
     // Before the run, which may write its own results over it.
-    let mut earlier = match &flags.since {
+    let earlier = match &flags.since {
         Some(path) => Some((path.display().to_string(), report::earlier(path)?)),
         None => None,
     };
+    let run = |earlier: Option<&Earlier>| run_on_kernels(&flags, &cases, earlier, colour, called);
+    match flags.rerun {
+        true => run_on_change(&flags, &manifest, earlier, colour, run),
+        false => run(earlier.as_ref()).map(|(code, _)| code),
+    }
+}
+
+/// An earlier run, and what it is called.
+type Earlier = (String, RunRecord);
+
+/// Runs, and runs again each time the driver changes. Each run but the first is compared with the one before.
+fn run_on_change(
+    flags: &Flags,
+    first: &Manifest,
+    mut earlier: Option<Earlier>,
+    colour: bool,
+    run: impl Fn(Option<&Earlier>) -> Result<(u8, Option<RunRecord>), Exit>,
+) -> Result<u8, Exit> {
+    let file = flags.driver.driver.as_deref();
+    let mut watched = Watched::of(first, file);
     loop {
-        let manifest = manifest(&flags.driver, flags.rootless());
-        let watched = manifest.map(|manifest| Watched::of(&manifest, flags.driver.driver.as_deref()));
-        let ended = run_on_kernels(&flags, &cases, earlier.as_ref(), colour, called);
-        let code = match ended {
+        let code = match run(earlier.as_ref()) {
             Ok((code, record)) => {
                 earlier = record.map(|record| ("the run before".to_owned(), record)).or(earlier);
                 code
             }
-            Err(exit) if flags.rerun && !exit.is_interruption() => super::print_error(&exit, colour),
+            Err(exit) if !exit.is_interruption() => super::print_error(&exit, colour),
             Err(exit) => return Err(exit),
         };
-        if !flags.rerun || code == exit_code::INTERRUPTED || !watched?.wait()? {
+        if code == exit_code::INTERRUPTED || !watched.wait()? {
             return Ok(code);
         }
+        // A manifest that cannot be read now is told by the run, and mended by the next change.
+        watched = match manifest(&flags.driver, flags.rootless()) {
+            Ok(manifest) => Watched::of(&manifest, file),
+            Err(_) => watched.again(),
+        };
     }
 }
 
@@ -257,7 +279,7 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
 fn run_on_kernels(
     flags: &Flags,
     cases: &[&'static Case],
-    earlier: Option<&(String, RunRecord)>,
+    earlier: Option<&Earlier>,
     colour: bool,
     called: &Called,
 ) -> Result<(u8, Option<RunRecord>), Exit> {
@@ -299,7 +321,7 @@ fn run_once(
     cases: Vec<&'static Case>,
     kernel: Option<Chosen>,
     below: Option<&str>,
-    earlier: Option<(String, RunRecord)>,
+    earlier: Option<Earlier>,
     colour: bool,
     called: &Called,
 ) -> Result<RunRecord, Exit> {

@@ -2,6 +2,7 @@
 //!
 //! Reads the attributes of these files and nothing else of them.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use harness::manifest::Manifest;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::super::{Exit, runtime};
+use super::super::{Exit, on_path, runtime};
 
 /// How often the files are looked at.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -22,7 +23,10 @@ type Stamp = (u64, u64, i64, i64);
 
 /// The files of a driver, as they were when a run began.
 #[derive(Debug)]
-pub(super) struct Watched(Vec<(PathBuf, Option<Stamp>)>);
+pub(super) struct Watched {
+    files: Vec<PathBuf>,
+    before: Vec<Option<Stamp>>,
+}
 
 impl Watched {
     pub(super) fn of(manifest: &Manifest, file: Option<&Path>) -> Self {
@@ -34,13 +38,18 @@ impl Watched {
             file.map(Path::to_owned).into_iter().chain(programs).chain(words).collect();
         files.sort();
         files.dedup();
-        Self(files.into_iter().map(|file| (stamp(&file), file)).map(|(stamp, file)| (file, stamp)).collect())
+        Self { before: stamps(&files), files }
+    }
+
+    /// The same files, as they are now.
+    pub(super) fn again(self) -> Self {
+        Self { before: stamps(&self.files), ..self }
     }
 
     /// Waits until one of them has changed, all are there, and nobody writes to them any more. Returns whether that was
     /// it, and not Ctrl-C.
     pub(super) fn wait(&self) -> Result<bool, Exit> {
-        let names: Vec<String> = self.0.iter().map(|(file, _)| format!("`{}`", file.display())).collect();
+        let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.display())).collect();
         eprintln!("  runs again when {} changes; Ctrl-C ends it", names.join(" or "));
         runtime()?.block_on(async {
             let failed = |error: std::io::Error| {
@@ -56,12 +65,10 @@ impl Watched {
     }
 
     async fn changed(&self) {
-        let now = || -> Vec<Option<Stamp>> { self.0.iter().map(|(file, _)| stamp(file)).collect() };
-        let before: Vec<Option<Stamp>> = self.0.iter().map(|(_, stamp)| *stamp).collect();
-        let (mut last, mut still) = (before.clone(), 0);
+        let (mut last, mut still) = (self.before.clone(), 0);
         loop {
-            let seen = now();
-            let is_whole = seen != before && seen.iter().all(Option::is_some);
+            let seen = stamps(&self.files);
+            let is_whole = seen != self.before && seen.iter().all(Option::is_some);
             still = if is_whole && seen == last { still + 1 } else { 0 };
             if still >= STILL {
                 return;
@@ -72,18 +79,14 @@ impl Watched {
     }
 }
 
-fn stamp(file: &Path) -> Option<Stamp> {
-    let found = file.metadata().ok()?;
-    Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let stamp = |found: Metadata| (found.ino(), found.len(), found.mtime(), found.mtime_nsec());
+    files.iter().map(|file| file.metadata().ok().map(stamp)).collect()
 }
 
-/// The file of a program, looked up as a shell does.
+/// The file of a program, whether it is there or not; one without a slash is looked up as a shell does.
 fn program(word: &str) -> Option<PathBuf> {
-    if word.contains('/') {
-        return Some(PathBuf::from(word));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(word)).find(|file| file.is_file())
+    if word.contains('/') { Some(PathBuf::from(word)) } else { on_path(word) }
 }
 
 #[cfg(test)]
@@ -101,7 +104,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("driver.sh"), "").expect("a file");
         let watched = watched(directory.path());
-        let files: Vec<&Path> = watched.0.iter().map(|(file, _)| file.as_path()).collect();
+        let files: Vec<&Path> = watched.files.iter().map(PathBuf::as_path).collect();
         assert_eq!(files.len(), 2, "{files:?}");
         assert!(files.iter().any(|file| file.ends_with("sh")), "{files:?}");
         assert!(files.contains(&directory.path().join("driver.sh").as_path()), "{files:?}");

@@ -11,7 +11,7 @@ use vm_images::images::Images;
 use vm_images::outfit::{BuiltGuest, Outfit};
 use vm_images::qemu::{self, Boot, Machine, Verdict};
 
-use super::super::Exit;
+use super::super::{Exit, on_path};
 use runner::dispatch::Guests;
 use runner::dispatch::guest::Kind;
 use testbed::failure::chain;
@@ -148,9 +148,4 @@ pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>
         }
         None => Ok(files),
     }
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
