@@ -143,8 +143,16 @@ impl Driver {
             return Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(group) });
         }
         let group = found.ok_or_else(|| Status::not_found(format!("there is no group `{id}`")))?;
-        is_list_of(&group, &request.snapshot_ids)?;
-        Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(self.describe_group(&group)?) })
+        if !self.breaks(Sabotage::GroupTakesAnyMembers) {
+            is_list_of(&group, &request.snapshot_ids)?;
+        }
+        let mut told = self.describe_group(&group)?;
+        if self.breaks(Sabotage::GroupTellsAnotherTime) {
+            told.creation_time = told
+                .creation_time
+                .map(|time| prost_types::Timestamp { seconds: time.seconds + 3600, ..time });
+        }
+        Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(told) })
     }
 
     fn describe_group(&self, group: &Group) -> Result<v1::VolumeGroupSnapshot, Status> {

@@ -8,7 +8,7 @@
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 11x names
 //! and lists, 12x what a workload sees, 13x the resources of a running driver, 14x and 15x copies and sizes, 16x what is
-//! in a volume, 17x what stands in answers.
+//! in a volume, 17x what stands in answers, 18x requests that do not fit what there is.
 
 use std::fmt;
 
@@ -24,6 +24,7 @@ mod names;
 mod process;
 mod publish;
 mod repeat;
+mod requests;
 mod size;
 mod snapshots;
 mod stage;
@@ -86,6 +87,7 @@ const CHAPTERS: &[Chapter] = &[
     copies::PROMISES,
     data::PROMISES,
     answers::PROMISES,
+    requests::PROMISES,
 ];
 
 /// All promises, by number.

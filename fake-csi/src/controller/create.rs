@@ -74,6 +74,12 @@ impl Driver {
         if self.options.padding > 0 {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
         }
+        if self.breaks(Sabotage::CreateAnswersNewContext) {
+            answered.volume_context.extend(request.parameters.clone());
+        }
+        if self.breaks(Sabotage::CreateAnswersOddSize) {
+            answered.capacity_bytes = signed(volume.capacity.next_multiple_of(1 << 20));
+        }
         if self.breaks(Sabotage::SecretInContext) {
             answered.volume_context.extend(request.secrets.clone());
         }
@@ -102,6 +108,8 @@ impl Driver {
             "capabilities" => Sabotage::CreateIgnoresUse,
             "content source" => Sabotage::CreateIgnoresSource,
             "limit" => Sabotage::CreateIgnoresTakenLimit,
+            "place" => Sabotage::CreateIgnoresPlace,
+            "parameters" => Sabotage::CreateAnswersNewContext,
             _ => Sabotage::CreateIgnoresConflict,
         };
         self.breaks(overlooked) || self.breaks(Sabotage::CreateIgnoresConflict)
@@ -265,6 +273,9 @@ impl Driver {
             let message = format!("{capacity} bytes are too few for a copy of {}", origin.size);
             return Err(Status::out_of_range(message));
         }
+        if self.breaks(Sabotage::CreateRoundsDown) && capacity > smallest {
+            return Ok(capacity >> 20 << 20);
+        }
         // Rounded up to whole sectors and blocks.
         let capacity = capacity.max(smallest).next_multiple_of(4096);
         if self.breaks(Sabotage::CreateTooSmall) {
@@ -341,10 +352,19 @@ fn is_compatible(
         "content source"
     } else if volume.capabilities != capabilities {
         "capabilities"
+    } else if !is_reachable(volume, request.accessibility_requirements.as_ref()) {
+        "place"
     } else {
         return Ok(());
     };
     Err(differs)
+}
+
+/// Whether a volume can be reached from a place that is asked for. What is only preferred may be anywhere.
+fn is_reachable(volume: &Volume, requirement: Option<&v1::TopologyRequirement>) -> bool {
+    let places = requirement.map(|requirement| &requirement.requisite).filter(|places| !places.is_empty());
+    let is_at = |place: &v1::Topology| place.segments.get(topology::ZONE_KEY) == Some(&volume.zone);
+    places.is_none_or(|places| places.iter().any(is_at))
 }
 
 fn taken(differs: &str) -> Status {

@@ -106,7 +106,10 @@ impl Driver {
             None => v1::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(Confirmed {
                     volume_context: request.volume_context.clone(),
-                    volume_capabilities: request.volume_capabilities.clone(),
+                    volume_capabilities: match self.breaks(Sabotage::ConfirmsNoCapabilities) {
+                        true => Vec::new(),
+                        false => request.volume_capabilities.clone(),
+                    },
                     parameters: request.parameters.clone(),
                     mutable_parameters: request.mutable_parameters.clone(),
                 }),

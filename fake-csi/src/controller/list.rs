@@ -50,7 +50,9 @@ impl Driver {
             volume: Some(told(volume)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids: self.published_nodes(volume),
-                volume_condition: self.condition(volume),
+                volume_condition: self
+                    .condition(volume)
+                    .filter(|_| !self.breaks(Sabotage::ListWithoutCondition)),
             }),
         });
         Ok(v1::ListVolumesResponse { entries: entries.collect(), next_token })
@@ -62,10 +64,14 @@ impl Driver {
     ) -> Result<v1::ControllerGetVolumeResponse, Status> {
         validate::required("volume_id", &request.volume_id)?;
         let volume = self.volume(&request.volume_id)?;
+        let mut published_node_ids = self.published_nodes(&volume);
+        if self.breaks(Sabotage::GetForgetsNodes) {
+            published_node_ids.clear();
+        }
         Ok(v1::ControllerGetVolumeResponse {
             volume: Some(self.describe(&volume)),
             status: Some(controller_get_volume_response::VolumeStatus {
-                published_node_ids: self.published_nodes(&volume),
+                published_node_ids,
                 volume_condition: self.condition(&volume),
             }),
         })
@@ -86,6 +92,7 @@ impl Driver {
         }
         let zone =
             request.accessible_topology.as_ref().and_then(|place| place.segments.get(topology::ZONE_KEY));
+        let zone = zone.filter(|_| !self.breaks(Sabotage::CapacityOfAnyPlace));
         let (used, is_known) = self.journal.read(|books| {
             let counted = books.volumes.values().filter(|_| !self.breaks(Sabotage::CapacityNeverShrinks));
             let used: u64 = counted.map(|volume| volume.capacity).sum();

@@ -103,6 +103,9 @@ impl Driver {
         let snapshot = self.snapshot(&request.snapshot_id)?;
         let mut described = self.describe_snapshot(&snapshot);
         described.ready_to_use &= !self.breaks(Sabotage::GetSnapshotNotReady);
+        if self.breaks(Sabotage::MemberForgetsGroup) {
+            described.group_snapshot_id.clear();
+        }
         Ok(v1::GetSnapshotResponse { snapshot: Some(described) })
     }
 

@@ -160,6 +160,10 @@ impl NodeService {
         if is_inline || !self.driver.can(Ability::StageUnstage) {
             return Ok(None);
         }
+        if request.staging_target_path.is_empty() && self.driver.breaks(Sabotage::PublishFindsStaging) {
+            let volume = self.driver.volume(&request.volume_id)?;
+            return Ok(volume.staged.get(&*self.name).map(|staging| staging.path.clone()));
+        }
         if request.staging_target_path.is_empty() {
             return Err(Status::failed_precondition("staging_target_path is missing"));
         }

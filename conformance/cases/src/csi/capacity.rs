@@ -8,11 +8,30 @@ use crate::prelude::*;
 #[case(needs = [Creates, Block, Root, Loop], driver = Shared)]
 async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
+    is_as_large_as_answered(cx, &disk).await
+}
+
+/// A device of a size that is no multiple of anything is as large as was asked for: what is rounded is rounded up.
+///
+/// CSI, CapacityRange: "Volume MUST be at least this big."
+#[case(needs = [Creates, Block, Root, Loop], judges = ["DRV-012", "DRV-013"], driver = Shared)]
+async fn device_of_an_odd_size_is_large_enough(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().size(cx.ordinary_size() + (1 << 19) + 1);
+    match disk.create_if_supported().await? {
+        Ok(disk) => is_as_large_as_answered(cx, &disk).await,
+        Err(_) => {
+            cx.not_tried("DRV-012", "the driver makes no device of such a size");
+            Ok(())
+        }
+    }
+}
+
+async fn is_as_large_as_answered(cx: &Cx, disk: &Volume) -> Result {
     let answered = cx.last_answer("CreateVolume")?;
     let answered: u64 = answered["volume"]["capacityBytes"].as_str().unwrap_or("0").parse()?;
     let asked = cx.last_request("CreateVolume")?;
     let asked: u64 = asked["capacityRange"]["requiredBytes"].as_str().unwrap_or("0").parse()?;
-    let node = cx.node_calls(&disk).await?;
+    let node = cx.node_calls(disk).await?;
     node.set_up("web").await?;
     let size = node.device_size(&node.target("web")).await?;
     let cause = "The device is smaller than the size that CreateVolume was asked for.";

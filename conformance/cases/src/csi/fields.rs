@@ -73,6 +73,24 @@ async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// Publishing without the staging path is refused, where volumes are staged.
+///
+/// CSI, NodePublishVolume: FAILED_PRECONDITION if STAGE_UNSTAGE_VOLUME is reported and no staging_target_path is set.
+#[case(needs = [StageUnstage, Filesystem, Root], driver = Shared)]
+async fn publish_without_the_staging_path_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let answer = node.publish_as("web", |request| request["stagingTargetPath"] = json!("")).await?;
+    let answer = answer.asked("without `staging_target_path`");
+    if answer.is_ok() {
+        node.unpublish("web").await?.succeeds()?;
+    }
+    node.unstage().await?.succeeds()?;
+    // A field that is missing has a code of its own.
+    answer.is("DRV-180", &["FailedPrecondition", "InvalidArgument"])
+}
+
 /// A capability without an access type or an access mode is refused by each call that takes one.
 ///
 /// CSI, VolumeCapability: one of block and mount MUST be specified, and access_mode is a REQUIRED field.
@@ -100,7 +118,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
 /// What is optional can be left out, and what it was asked for with can be used.
 ///
 /// CSI: fields that are OPTIONAL.
-#[case(needs = [Creates, Filesystem], driver = Shared)]
+#[case(needs = [Creates, Filesystem], judges = ["DRV-170"], driver = Shared)]
 async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let full = cx.create_request("plain")?;

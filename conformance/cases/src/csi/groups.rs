@@ -1,6 +1,6 @@
 //! Group snapshots: snapshots of several volumes at one point in time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -108,6 +108,19 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     answer.is("DRV-038", &["OK"])?;
     let cause = "GetVolumeGroupSnapshot answered other snapshots than CreateVolumeGroupSnapshot did.";
     cx.keeps("DRV-038", GET, ids(&answer) == ids(&group), cause)?;
+    let cause = "GetVolumeGroupSnapshot answered another creation_time than CreateVolumeGroupSnapshot did.";
+    let time = "/groupSnapshot/creationTime";
+    cx.keeps("DRV-154", GET, answer.text(time) == group.text(time), cause)?;
+    for field in ["sourceVolumeId", "creationTime"] {
+        let of_each = |group: &Answer| -> BTreeMap<String, Value> {
+            let told = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
+            members(group).into_iter().map(told).collect()
+        };
+        let cause = format!(
+            "GetVolumeGroupSnapshot answered another `{field}` of a snapshot than CreateVolumeGroupSnapshot did."
+        );
+        cx.keeps("DRV-154", GET, of_each(&answer) == of_each(&group), &cause)?;
+    }
     let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
     let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
     answer.is("DRV-155", &["NotFound"])
@@ -123,6 +136,51 @@ async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
     let member = ids(&group).first().cloned().unwrap_or_default();
     let answer = cx.call("DeleteSnapshot", json!({ "snapshotId": member })).await?;
     answer.asked("of a snapshot that names its group").is("DRV-158", &["InvalidArgument"])
+}
+
+/// A snapshot of a group names its group also where it is told alone.
+///
+/// CSI, Snapshot.group_snapshot_id: the SP MUST provide it of a snapshot that must not be deleted alone.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn member_names_its_group_wherever_it_is_told(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let id = group.part("/groupSnapshot/groupSnapshotId");
+    for member in ids(&group) {
+        let mut told = Vec::new();
+        if cx.controller_can("GET_SNAPSHOT") {
+            let answer = cx.call("GetSnapshot", json!({ "snapshotId": member })).await?;
+            answer.succeeds()?;
+            told.push(("GetSnapshot", answer.part("/snapshot")));
+        }
+        if cx.controller_can("LIST_SNAPSHOTS") {
+            let answer = cx.call("ListSnapshots", json!({ "snapshotId": member })).await?;
+            answer.succeeds()?;
+            let entries = answer.list("/entries").iter().map(|entry| entry["snapshot"].clone());
+            told.extend(
+                entries
+                    .filter(|listed| listed["snapshotId"] == json!(member))
+                    .map(|one| ("ListSnapshots", one)),
+            );
+        }
+        for (method, snapshot) in told {
+            let cause = format!("{method} does not name the group that the snapshot is part of.");
+            cx.keeps("DRV-178", method, snapshot["groupSnapshotId"] == id, &cause)?;
+        }
+    }
+    Ok(())
+}
+
+/// A group that is asked for with other snapshots than its own is refused.
+///
+/// CSI, GetVolumeGroupSnapshotRequest.snapshot_ids: the SP SHOULD report an error if it detects a mismatch.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn group_with_other_snapshots_is_refused(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let id = group.part("/groupSnapshot/groupSnapshotId");
+    let asked = json!({ "groupSnapshotId": id, "snapshotIds": ["no-such-snapshot"] });
+    cx.call(GET, asked).await?.asked("with snapshots that are not those of the group").is_refused("DRV-181")
 }
 
 /// A group of which a volume does not exist leaves no snapshot of the others.

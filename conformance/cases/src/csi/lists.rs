@@ -116,6 +116,43 @@ fn differs(cx: &Cx, method: &str, created: &Value, told: &Value) -> Result {
     cx.keeps("DRV-111", method, said.is_empty() || said == answered, other)
 }
 
+/// The controller tells the condition of a volume, where it says that it does.
+///
+/// CSI, ListVolumes, ControllerGetVolume: volume_condition MUST be specified if VOLUME_CONDITION is supported.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn condition_of_a_volume_is_told(cx: &mut Cx) -> Result {
+    if !cx.controller_can("VOLUME_CONDITION") {
+        cx.not_tried("DRV-176", "the controller does not report VOLUME_CONDITION");
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    for (method, entry) in cx.entries_of(&data).await? {
+        let told = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
+        cx.keeps("DRV-176", method, entry["status"]["volumeCondition"].is_object(), &told)?;
+    }
+    Ok(())
+}
+
+/// The controller tells the node that a volume is published to, where it says that it does.
+///
+/// CSI, ControllerGetVolume: published_node_ids MUST be specified if LIST_VOLUMES_PUBLISHED_NODES is supported.
+#[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
+async fn node_of_a_published_volume_is_told(cx: &mut Cx) -> Result {
+    if !cx.controller_can("LIST_VOLUMES_PUBLISHED_NODES") {
+        cx.not_tried("DRV-177", "the controller does not report LIST_VOLUMES_PUBLISHED_NODES");
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    let node = cx.attach_request(&data).await?["nodeId"].clone();
+    drop(cx.node_calls(&data).await?);
+    for (method, entry) in cx.entries_of(&data).await? {
+        let told = format!("{method} does not name the node that the volume is published to.");
+        let nodes = entry["status"]["publishedNodeIds"].as_array().cloned().unwrap_or_default();
+        cx.keeps("DRV-177", method, nodes.contains(&node), &told)?;
+    }
+    Ok(())
+}
+
 /// A list of snapshots tells of each what CreateSnapshot answered.
 ///
 /// CSI, Snapshot: source_volume_id and creation_time are REQUIRED, of each snapshot wherever it stands.

@@ -46,6 +46,29 @@ async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
     answer.asked("of a device, by a name that a file system has,").is("DRV-011", &["AlreadyExists"])
 }
 
+/// A volume keeps its context where its name is asked for with other parameters, whatever the answer is.
+///
+/// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn taken_name_with_other_parameters_keeps_its_context(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let created = cx.last_answer(CREATE)?["volume"].clone();
+    let mut request = cx.last_request(CREATE)?;
+    let mut parameters = request["parameters"].as_object().cloned().unwrap_or_default();
+    parameters.insert("volproof.dev/other".to_owned(), json!("other"));
+    request["parameters"] = Value::Object(parameters);
+    let answer = cx.call(CREATE, request).await?;
+    let again = answer.part("/volume");
+    if answer.is_ok() && again["volumeId"] != created["volumeId"] {
+        return cx.unmake(&answer).await;
+    }
+    let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
+    let is_same = context(&again) == context(&created);
+    let told =
+        "CreateVolume of a taken name with other parameters answered its volume with another volume_context.";
+    cx.keeps("DRV-111", CREATE, !answer.is_ok() || is_same, told)
+}
+
 /// The name of a volume is taken where a smaller one is asked for.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the capacity range.

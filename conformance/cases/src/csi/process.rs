@@ -35,6 +35,47 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A question that is asked twenty times leaves no descriptor, thread or process in the driver.
+///
+/// Kubernetes: a kubelet asks for the statistics of each volume each minute, and sidecars for lists as often.
+#[case(needs = [Filesystem, Root, OwnProcess])]
+async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
+    const WARM_UP: usize = 4;
+    const TIMES: usize = 20;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let volume = json!({ "volumeId": node.handle() });
+    let at = json!({ "volumeId": node.handle(), "volumePath": node.target("web") });
+    let questions = [
+        ("NodeGetVolumeStats", at, cx.tells_statistics()),
+        ("ListVolumes", json!({}), cx.controller_can("LIST_VOLUMES")),
+        ("ControllerGetVolume", volume, cx.controller_can("GET_VOLUME")),
+        ("GetCapacity", json!({}), cx.controller_can("GET_CAPACITY")),
+        ("ListSnapshots", json!({}), cx.controller_can("LIST_SNAPSHOTS")),
+        ("Probe", json!({}), true),
+    ];
+    for (method, request, _) in questions.into_iter().filter(|(_, _, can)| *can) {
+        let mut before = cx.driver_size()?;
+        for time in 0..WARM_UP + TIMES {
+            if time == WARM_UP {
+                before = cx.driver_size()?;
+            }
+            drop(cx.call(method, request.clone()).await?);
+        }
+        let after = cx.driver_size()?;
+        for (resource, before, after) in [
+            ("descriptors", before.descriptors, after.descriptors),
+            ("threads", before.threads, after.threads),
+            ("processes", before.processes, after.processes),
+        ] {
+            let told = format!("With each {method} the driver has more {resource}.");
+            cx.keeps("DRV-131", method, after < before + TIMES, &told)?;
+        }
+    }
+    node.tear_down("web").await
+}
+
 /// A volume that was used and deleted leaves no file in the driver's directory.
 ///
 /// CSI, DeleteVolume: what stays of a volume that nobody knows any more nobody can delete.

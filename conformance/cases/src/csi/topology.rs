@@ -28,10 +28,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
 async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    let mut nowhere = cx.node_topology();
-    for value in nowhere["segments"].as_object_mut().into_iter().flat_map(|segments| segments.values_mut()) {
-        *value = json!("no-such-place");
-    }
+    let nowhere = nowhere(cx);
     let made = cx.call("CreateVolume", request_at(cx, &nowhere)?).await?;
     cx.unmake(&made).await?;
     let is_there = made.list("/volume/accessibleTopology").iter().any(|place| is_within(place, &nowhere));
@@ -39,11 +36,63 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-019", "CreateVolume", !made.is_ok() || is_there, told)
 }
 
+/// The name of a volume is taken where it is asked for in a place that cannot reach it.
+///
+/// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name is incompatible with the accessibility requirements.
+#[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
+async fn taken_name_for_another_place_is_refused(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let nowhere = nowhere(cx);
+    let mut request = cx.last_request("CreateVolume")?;
+    request["accessibilityRequirements"] = only_at(&nowhere);
+    let answer = cx.call("CreateVolume", request).await?;
+    let places = answer.list("/volume/accessibleTopology");
+    let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &nowhere));
+    let told = "CreateVolume of a name that is taken, for a place that cannot reach its volume, answered OK.";
+    cx.keeps("DRV-011", "CreateVolume", !answer.is_ok() || is_there, told)
+}
+
+/// In a place that does not exist there is no capacity.
+///
+/// CSI, GetCapacityRequest.accessible_topology: the plugin SHALL report the capacity of the storage in that topology.
+#[case(needs = [TellsCapacity, Creates, Filesystem, Topology], driver = Shared)]
+async fn place_that_does_not_exist_has_no_capacity(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let created = cx.last_request("CreateVolume")?;
+    let answer = cx
+        .call(
+            "GetCapacity",
+            json!({
+                "volumeCapabilities": created["volumeCapabilities"],
+                "parameters": created["parameters"],
+                "accessibleTopology": nowhere(cx),
+            }),
+        )
+        .await?;
+    answer.is_implemented()?;
+    let is_none = ["", "0"].contains(&answer.text("/availableCapacity"));
+    let told = "GetCapacity of a place that does not exist answered that there is capacity.";
+    cx.keeps("DRV-026", "GetCapacity", !answer.is_ok() || is_none, told)
+}
+
 /// CreateVolume as it was last asked for, under another name, for one place only.
 fn request_at(cx: &Cx, place: &Value) -> Result<Value> {
     let mut request = cx.create_request("placed")?;
-    request["accessibilityRequirements"] = json!({ "requisite": [place], "preferred": [place] });
+    request["accessibilityRequirements"] = only_at(place);
     Ok(request)
+}
+
+fn only_at(place: &Value) -> Value {
+    json!({ "requisite": [place], "preferred": [place] })
+}
+
+/// A place with the keys of the node's, where nothing is.
+fn nowhere(cx: &Cx) -> Value {
+    let mut nowhere = cx.node_topology();
+    for value in nowhere["segments"].as_object_mut().into_iter().flat_map(|segments| segments.values_mut()) {
+        *value = json!("no-such-place");
+    }
+    nowhere
 }
 
 /// Whether two places have something in common: each key that both have has one value.

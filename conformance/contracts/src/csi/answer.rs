@@ -53,6 +53,8 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
     ("ListVolumesResponse.Entry", "volume"),
     ("ControllerGetVolumeResponse", "volume"),
     ("ControllerGetVolumeResponse", "status"),
+    ("ValidateVolumeCapabilitiesResponse", "confirmed"),
+    ("ValidateVolumeCapabilitiesResponse.Confirmed", "volumeCapabilities"),
     ("NodeGetVolumeStatsResponse", "usage"),
     ("VolumeUsage", "unit"),
     ("VolumeCondition", "message"),
@@ -133,7 +135,7 @@ const NO_TIMES: [&str; 2] = ["1970-01-01T00:00:00", "0001-01-01T00:00:00"];
 pub(super) fn missing(method: &str, answer: &Value) -> Option<String> {
     let (each, fields) = required(method);
     let of_call = each.iter().flat_map(|each| messages(answer, each)).find_map(|one| lacks(one, fields));
-    of_call.or_else(|| silent_condition(answer))
+    of_call.or_else(|| silent_condition(answer)).or_else(|| empty_confirmation(answer))
 }
 
 /// A condition that does not say what it is.
@@ -146,6 +148,12 @@ fn silent_condition(answer: &Value) -> Option<String> {
         true
     });
     found
+}
+
+/// A confirmation that does not say of what.
+fn empty_confirmation(answer: &Value) -> Option<String> {
+    let confirmed = answer.get("confirmed").filter(|confirmed| confirmed.is_object())?;
+    lacks(confirmed, &["volumeCapabilities"]).map(|field| format!("confirmed.{field}"))
 }
 
 /// The first required field of a snapshot that is not there, where the answer is about snapshots.
@@ -242,6 +250,11 @@ mod tests {
         assert_eq!(missing("NodeGetVolumeStats", &unit("UNKNOWN")).as_deref(), Some("unit"));
         let silent = json!({ "volumeCondition": { "abnormal": true } });
         assert_eq!(missing("NodeGetVolumeStats", &silent).as_deref(), Some("volumeCondition.message"));
+        let confirmed = |uses: Value| json!({ "confirmed": { "volumeCapabilities": uses } });
+        let validate = |answer: &Value| missing("ValidateVolumeCapabilities", answer);
+        assert_eq!(validate(&json!({ "message": "no" })), None);
+        assert_eq!(validate(&confirmed(json!([{ "block": {} }]))), None);
+        assert_eq!(validate(&confirmed(json!([]))).as_deref(), Some("confirmed.volumeCapabilities"));
     }
 
     #[test]

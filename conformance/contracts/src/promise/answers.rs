@@ -48,4 +48,31 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &[],
     ),
+    must(
+        "DRV-176",
+        "a controller that reports VOLUME_CONDITION tells the condition of each volume",
+        csi(
+            "ListVolumes, ControllerGetVolume, volume_condition",
+            "This field MUST be specified if the VOLUME_CONDITION controller capability is supported",
+        ),
+        &[],
+    ),
+    must(
+        "DRV-177",
+        "a controller that reports LIST_VOLUMES_PUBLISHED_NODES tells each node that a volume is published to",
+        csi(
+            "ControllerGetVolume, published_node_ids",
+            "This field MUST be specified if the LIST_VOLUMES_PUBLISHED_NODES controller capability is supported",
+        ),
+        &[],
+    ),
+    must(
+        "DRV-178",
+        "a snapshot that is part of a group names it wherever it is told",
+        csi(
+            "Snapshot, group_snapshot_id",
+            "the SP MUST provide the ID of the volume group snapshot in this field",
+        ),
+        &[],
+    ),
 ];

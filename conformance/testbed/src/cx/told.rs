@@ -88,6 +88,13 @@ impl Cx {
     /// All that the controller tells of a volume.
     #[track_caller]
     pub fn told_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
+        let told = self.entries_of(volume);
+        async move { Ok(told.await?.into_iter().map(|(_, entry)| entry["volume"].clone()).collect()) }
+    }
+
+    /// All that the controller tells of a volume and its status, each with the call that told it.
+    #[track_caller]
+    pub fn entries_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<(&'static str, Value)>>> {
         let (id, caller) = (self.handle(volume), Location::caller());
         async move {
             self.shared.begin("asking the controller about a volume", caller);
@@ -95,14 +102,15 @@ impl Cx {
             if self.controller_can("GET_VOLUME") {
                 let answer = self.call("ControllerGetVolume", json!({ "volumeId": id })).await?;
                 answer.succeeds()?;
-                told.push(answer.part("/volume"));
+                told.push(("ControllerGetVolume", answer.part("")));
             }
             let mut pages = Pages::default();
             while self.controller_can("LIST_VOLUMES") {
                 let page = self.call("ListVolumes", json!({ "startingToken": pages.token() })).await?;
                 page.succeeds()?;
-                let entries = page.list("/entries").iter().map(|entry| entry["volume"].clone());
-                told.extend(entries.filter(|listed| listed["volumeId"] == json!(id)));
+                let is_of_volume = |entry: &&Value| entry["volume"]["volumeId"] == json!(id);
+                let entries = page.list("/entries").iter().filter(is_of_volume);
+                told.extend(entries.map(|entry| ("ListVolumes", entry.clone())));
                 if pages.follow(page.text("/nextToken")) != Ok(true) {
                     break;
                 }

@@ -1,0 +1,21 @@
+//! Requests that do not fit what there is.
+
+use super::{Promise, csi, must, should};
+
+pub(super) const PROMISES: &[Promise] = &[
+    must(
+        "DRV-180",
+        "where volumes are staged, publishing without the staging path is refused",
+        csi("NodePublishVolume, errors", "Staging target path not set | 9 FAILED_PRECONDITION"),
+        &[],
+    ),
+    should(
+        "DRV-181",
+        "a group that is asked for with other snapshots than its own is refused",
+        csi(
+            "GetVolumeGroupSnapshot, snapshot_ids",
+            "it SHOULD check this field and report an error if it has the ability to detect a mismatch",
+        ),
+        &[],
+    ),
+];
