@@ -1,7 +1,8 @@
 //! The node's `volumesInUse`: the attach/detach controller detaches no volume that is on that list.
 //!
-//! A volume is in use while a pod wants it and it can be attached, and while it is attached. Nothing here does
-//! IO: the list is written by the node's owner, who reports what was written.
+//! A volume is in use while a pod wants it and it can be attached, and while it is attached. One that a restart finds on
+//! disk and in the node's list stays in use until it is torn down. Nothing here does IO: the list is written by the
+//! node's owner, who reports what was written.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,9 @@ pub(crate) struct InUse {
     news: BTreeSet<VolumeName>,
     /// Volumes that the node's object listed when it was first read, without those that became known since.
     unaccounted: BTreeSet<VolumeName>,
+    /// Reconstructed volumes that the node's object listed when it was first read. The object may not list them as
+    /// attached yet, and they may be mounted all the same.
+    inherited: BTreeSet<VolumeName>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +57,7 @@ impl Default for InUse {
             reported: BTreeSet::new(),
             news: BTreeSet::new(),
             unaccounted: BTreeSet::new(),
+            inherited: BTreeSet::new(),
         }
     }
 }
@@ -68,7 +73,11 @@ impl InUse {
                 let before = std::mem::replace(&mut self.reported, reported);
                 self.news.extend(before.symmetric_difference(&self.reported).cloned());
             }
-            Event::Accounted(volume) => drop(self.unaccounted.remove(&volume)),
+            Event::Accounted(volume) => {
+                if let Some(volume) = self.unaccounted.take(&volume) {
+                    self.inherited.insert(volume);
+                }
+            }
             Event::Identified => self.changed = true,
         }
     }
@@ -95,7 +104,11 @@ impl InUse {
 
     fn update(&mut self, desired: &DesiredState, actual: &ActualState, volume: &VolumeName) {
         let is_wanted = desired.volume(volume).is_some_and(|wanted| wanted.attachable);
-        if is_wanted || actual.volume(volume).is_some_and(VolumeRecord::is_attached) {
+        let record = actual.volume(volume);
+        if record.is_none() {
+            self.inherited.remove(volume);
+        }
+        if is_wanted || record.is_some_and(VolumeRecord::is_attached) || self.inherited.contains(volume) {
             self.unaccounted.remove(volume);
             self.changed |= self.volumes.insert(volume.clone());
         } else if self.volumes.remove(volume) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{Bytes, Pod};
 use expect_test::{Expect, expect};
-use plugin_api::Transition;
+use plugin_api::{Rebuilt, Transition};
 
 use super::*;
 use crate::desired::Wanted;
@@ -62,6 +62,19 @@ impl World {
 
     fn detach(self, volume: &str) -> Self {
         self.apply("detach", volume, Transition::Detached)
+    }
+
+    /// A restart finds it on disk, and the node's object does not list it as attached.
+    fn find(mut self, volume: &str) -> Self {
+        let rebuilt = Rebuilt {
+            spec: persistent_spec(volume, DRIVER, volume),
+            device_mount_path: Some("/staged".into()),
+            selinux_label: None,
+        };
+        self.actual.add_reconstructed(&volume.into(), &"p".into(), &rebuilt, None);
+        self.actual.correct(&volume.into(), None);
+        self.in_use.observe(Event::Accounted(volume.into()));
+        self.decide(&format!("find {volume}"), &[volume])
     }
 
     fn observe(mut self, label: &str, event: Event) -> Self {
@@ -146,6 +159,23 @@ fn listed_volume_of_the_node_stays_listed_until_everything_is_identified() {
         attach a       [a, b]     [a]        publish
         detach a       [b]        []         publish
         identified     [b]        []         publish
+    "#]]);
+}
+
+/// The controller may have attached it, and not have said so in the node's object yet.
+#[test]
+fn volume_found_on_disk_and_in_the_list_is_listed_until_it_is_gone() {
+    let listed = Event::FirstRead(vec!["a".into()]);
+    let world = World::default().observe("first read", listed).find("a").find("b");
+    let world = world.want("a", true).unwant().apply("unstage", "a", Transition::DeviceUnmounted);
+    world.detach("a").is_story(expect![[r#"
+        first read     [a]        []         publish
+        find a         [a]        [a]        publish
+        find b         [a]        [a]
+        want a         [a]        [a]
+        pod ends       [a]        [a]
+        unstage a      [a]        [a]
+        detach a       []         []         publish
     "#]]);
 }
 
