@@ -381,6 +381,24 @@ async fn volume_of_unknown_outcome_is_seen_through_although_its_claim_is_gone() 
     .assert_eq(&world.story().await);
 }
 
+/// The scheduler was told to choose again, and the controllers have started again since.
+#[tokio::test(start_paused = true)]
+async fn volume_of_unknown_outcome_is_seen_through_without_a_chosen_node() {
+    let world = World::new(ProvisionerConfig::new(DRIVER));
+    world.class(&[], |class| class.wait_for_consumer = true);
+    world.claim("data", |claim| {
+        let provisioner = "volume.kubernetes.io/storage-provisioner".to_owned();
+        claim.meta.annotations.insert(provisioner, DRIVER.to_owned());
+        claim.meta.finalizers.push("volproof.dev/volume-being-made".to_owned());
+    });
+    assert!(!world.story().await.contains("create pvc"));
+    world.api.delete::<Claim>("default", "data").unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let story = world.story().await;
+    assert!(story.starts_with("create pvc-uid-data of 5"), "{story}");
+    assert!(story.contains("delete handle-of-pvc-uid-data"), "{story}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn volume_that_is_smaller_than_asked_is_given_back() {
     let world = World::new(ProvisionerConfig::new(DRIVER));
