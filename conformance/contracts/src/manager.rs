@@ -21,6 +21,8 @@ mod staging;
 mod teardown;
 mod uncertain;
 
+pub use attachment::may_be_here;
+
 /// Every rule that binds the manager, by number.
 pub const RULES: &[&Rule] = &[
     &staging::PUBLISH_AFTER_STAGE,

@@ -132,7 +132,7 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
 }
 
 /// Whether a volume is or may be staged or published, as far as anybody can know.
-fn may_be_here(books: &Books, volume: &str) -> bool {
+pub fn may_be_here(books: &Books, volume: &str) -> bool {
     let known = books.volume(volume).into_iter();
     let mut paths = known.flat_map(|known| known.staged.keys().chain(known.published.keys()));
     paths.any(|path| !is_unknowable(books, volume, path))

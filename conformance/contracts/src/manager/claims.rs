@@ -1,11 +1,13 @@
 //! Claims: which volume a pod may have at all, and what is said of its size.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::csi::Request;
 use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine, Verb};
 use crate::rule::books::{Progress, text};
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// What keeps a claim from going while a pod uses it.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -31,6 +33,10 @@ fn first_use<'a>(books: &Books, line: &'a TraceLine) -> Option<&'a RpcStart> {
     done.is_none().then_some(start)
 }
 
+pub(super) fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
 fn is_protected(claim: &Value) -> bool {
     claim["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == PROTECTION)
 }
@@ -45,7 +51,7 @@ pub(super) static NOT_WHILE_GOING: Rule = Rule {
         let handle = start.request().volume_id();
         let Some((_, claim)) = volume_and_claim(books, handle) else { return };
         report.tried();
-        if !claim["metadata"]["deletionTimestamp"].is_null() && !is_protected(claim) {
+        if is_deleting(claim) && !is_protected(claim) {
             report.broken(&start.method, "mounted for a claim that is being deleted", handle);
         }
     }),
@@ -155,29 +161,67 @@ pub(super) fn bytes(quantity: &str) -> Option<u64> {
 /// INV-081.
 pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
     id: "INV-081",
-    sentence: "a claim keeps its protection while a scheduled pod refers to it",
+    sentence: "a claim keeps its protection while a pod refers to it that was scheduled before its deletion",
     witnesses: &[Witness::Api],
-    check: Checked::Each(|books, line, report| {
-        let Some(change) = claim_change(line) else { return };
-        let was_protected = books.object(change.kind, &change.object).is_some_and(is_protected);
-        if was_protected {
-            report.tried();
+    check: Checked::With(|| Box::new(Protected::default())),
+};
+
+/// The pods that were scheduled when a claim of theirs was being deleted already, each with that claim. The scheduler
+/// places no such pod, and no node starts it: the claim need not wait for it.
+#[derive(Default)]
+struct Protected(BTreeSet<(String, String)>);
+
+impl Check for Protected {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        let Event::Api(change) = &line.event else { return };
+        match change.kind {
+            ObjectKind::Pod => self.pod(books, change),
+            ObjectKind::Claim if change.verb != Verb::Delete => self.claim(books, change, report),
+            _ => {}
         }
-        if !was_protected || !change.body["metadata"]["finalizers"].is_array() || is_protected(&change.body) {
+    }
+}
+
+impl Protected {
+    fn pod(&mut self, books: &Books, change: &ApiChange) {
+        if change.verb == Verb::Delete {
+            self.0.retain(|(pod, _)| *pod != change.object);
+        } else if !books.object(change.kind, &change.object).is_some_and(is_scheduled) {
+            let claims = claims_of(&change.object, &change.body).filter(|_| is_scheduled(&change.body));
+            let going = |claim: &String| books.object(ObjectKind::Claim, claim).is_some_and(is_deleting);
+            self.0.extend(claims.filter(going).map(|claim| (change.object.clone(), claim)));
+        }
+    }
+
+    fn claim(&self, books: &Books, change: &ApiChange, report: &mut Report) {
+        if !books.object(change.kind, &change.object).is_some_and(is_protected) {
             return;
         }
-        let (namespace, claim) = change.object.split_once('/').unwrap_or(("", &change.object));
+        report.tried();
+        if !change.body["metadata"]["finalizers"].is_array() || is_protected(&change.body) {
+            return;
+        }
         let uses = |(pod, body): (&str, &Value)| {
-            let listed = body["spec"]["claims"].as_array().into_iter().flatten();
-            pod.split_once('/').is_some_and(|(of, _)| of == namespace)
-                && !text(&body["spec"], "nodeName").is_empty()
-                && listed.into_iter().any(|listed| listed == claim)
+            is_scheduled(body)
+                && claims_of(pod, body).any(|claim| claim == change.object)
+                && !self.0.contains(&(pod.to_owned(), change.object.clone()))
         };
         if books.objects_of(ObjectKind::Pod).any(uses) {
             report.broken("", "a claim lost its protection while a pod used it", change.object.as_str());
         }
-    }),
-};
+    }
+}
+
+fn is_scheduled(pod: &Value) -> bool {
+    !text(&pod["spec"], "nodeName").is_empty()
+}
+
+/// The claims that a pod refers to, as the trace names them.
+fn claims_of<'a>(pod: &str, body: &'a Value) -> impl Iterator<Item = String> + use<'a> {
+    let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace).to_owned();
+    let claims = body["spec"]["claims"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    claims.map(move |claim| format!("{namespace}/{claim}"))
+}
 
 #[cfg(test)]
 mod tests {
@@ -253,5 +297,19 @@ mod tests {
             &[BOUND, pod, UNPROTECTED].concat(),
             &[],
         );
+        breaks(
+            rule,
+            "a claim lost its protection while a pod used it",
+            &[BOUND, pod, GOING, UNPROTECTED].concat(),
+            &[],
+        );
+    }
+
+    #[test]
+    fn pod_that_comes_too_late_protects_nothing() {
+        let rule = &PROTECTED_WHILE_USED;
+        let pod = r#"api create Pod default/a case {"spec":{"nodeName":"node-1","claims":["v1"]}}
+        "#;
+        keeps(rule, &[BOUND, GOING, pod, UNPROTECTED].concat(), &[]);
     }
 }

@@ -10,6 +10,7 @@ pub(super) mod reclaim;
 
 use serde_json::Value;
 
+use super::claims::is_deleting;
 use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::Books;
 use crate::rule::books::text;
@@ -54,10 +55,6 @@ fn claim_of<'a>(books: &'a Books, volume: &Value) -> Option<&'a Value> {
 fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     finalizers.filter_map(Value::as_str).any(|held| held.starts_with(finalizer))
-}
-
-fn is_deleting(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// A change that a controller has made to an object of a kind.

@@ -54,6 +54,7 @@ mod tests {
         let left = "a volume that nobody uses was not unstaged";
         let begin = format!("{VOLUME}\nstage v1 Aborted\n");
         keeps(rule, &[&begin, "step lose data:v1"].concat(), &[]);
+        keeps(rule, &[&begin, "step lose data:v1\nwrite data:v1"].concat(), &[]);
         breaks(rule, left, &[&begin, "step damage data:v1"].concat(), &[]);
         breaks(rule, left, &[&begin, "mount staging:v1\nstep lose data:v1"].concat(), &[]);
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::place::Place;
 use crate::csi::Request;
 use crate::event::{
     Actor, ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind,
@@ -387,13 +388,27 @@ impl Books {
         }
     }
 
+    /// The node writes a record that was lost: where nothing was mounted, nothing told it of what it had begun before.
+    fn begin_anew(&mut self, record: &str) {
+        let mounts = &self.mounts;
+        let stays = |path: &String, _: &mut Progress| {
+            mounts.contains_key(path) || Place::of(path).is_none_or(|place| place.metadata() != record)
+        };
+        for volume in self.volumes.values_mut() {
+            volume.staged.retain(stays);
+            volume.published.retain(stays);
+        }
+    }
+
     fn effect(&mut self, effect: &Effect) {
         let path = effect.path.clone();
         match effect.effect {
             EffectKind::Mkdir => _ = self.entries.insert(path, Entry::Directory),
             EffectKind::Write => {
                 self.damaged.remove(&path);
-                self.lost.remove(&path);
+                if self.lost.remove(&path) {
+                    self.begin_anew(&path);
+                }
                 self.entries.insert(path, Entry::File);
             }
             EffectKind::Link => _ = self.entries.insert(path, Entry::Link),

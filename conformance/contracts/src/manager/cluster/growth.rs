@@ -115,7 +115,7 @@ impl Check for Modified {
                 }
                 self.open.insert(volume.to_owned(), asked);
             }
-            Event::RpcEnd(end) if end.method == "ControllerModifyVolume" && !is_unknown(&end.code) => {
+            Event::RpcEnd(end) if end.method == "ControllerModifyVolume" && !is_open(&end.code) => {
                 if let Some(call) = books.calls.get(&end.id) {
                     self.open.remove(call.volume());
                 }
@@ -127,6 +127,12 @@ impl Check for Modified {
     fn forget(&mut self, volume: &str) {
         self.open.remove(volume);
     }
+}
+
+/// Whether the driver may still do, or have done, what it was asked for. A modifier takes ResourceExhausted for final, as
+/// a node does not.
+fn is_open(code: &str) -> bool {
+    is_unknown(code) && code != "ResourceExhausted"
 }
 
 #[cfg(test)]
@@ -177,7 +183,9 @@ mod tests {
             )
         };
         let (open, refused) = (change("a", "Unavailable"), change("a", "Internal"));
-        keeps(rule, &[VOLUME, CLAIM, begun, &open, &open, &refused, &change("b", "OK")].concat(), &[]);
+        for refused in [refused, change("a", "ResourceExhausted")] {
+            keeps(rule, &[VOLUME, CLAIM, begun, &open, &open, &refused, &change("b", "OK")].concat(), &[]);
+        }
         let cause = "asked for another change before the first was known";
         breaks(rule, cause, &[VOLUME, CLAIM, begun, &open, &change("b", "OK")].concat(), &[]);
         let cause = "asked for a change that is written nowhere";
