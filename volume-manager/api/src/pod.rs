@@ -402,6 +402,14 @@ impl Pod {
         self.volumes.iter().filter_map(|volume| self.claim(volume))
     }
 
+    /// The names of the claims behind the volumes that its containers use.
+    pub fn claims_of_containers(&self) -> impl Iterator<Item = String> {
+        let (mounted, devices) = (self.mounted(), self.devices());
+        let used =
+            self.volumes.iter().filter(move |v| mounted.contains(&v.name) || devices.contains(&v.name));
+        used.filter_map(|volume| self.claim(volume))
+    }
+
     /// The user all containers agree on; `None` if one differs or says nothing.
     pub fn common_user(&self) -> Option<u32> {
         let mut users = self.containers.iter().map(|c| c.run_as_user.or(self.security.run_as_user));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::names::Namespaced;
 use crate::snapshot::{ContentSource, SnapshotSource};
 use crate::storage::FsGroupPolicy;
-use crate::{AccessMode, Object, PersistentSource, Pod, PodVolume, Volume, VolumeSource};
+use crate::{AccessMode, Object, PersistentSource, Pod, Volume, VolumeSource};
 
 /// The fields of an object by which a trace can be judged, where Kubernetes has them.
 pub fn shape(object: &Object) -> Value {
@@ -138,25 +138,19 @@ fn policy(policy: FsGroupPolicy) -> &'static str {
 
 fn pod_body(pod: &Pod) -> Value {
     let claims: Vec<String> = pod.claims().collect();
-    let (mounted, devices) = (pod.mounted(), pod.devices());
-    let is_used = |volume: &PodVolume| mounted.contains(&volume.name) || devices.contains(&volume.name);
-    let is_ephemeral = |volume: &PodVolume| matches!(volume.source, VolumeSource::Ephemeral { .. });
-    let used = claims_of(pod, is_used);
+    let ephemeral = pod.volumes.iter().filter(|v| matches!(v.source, VolumeSource::Ephemeral { .. }));
+    let ephemeral: Vec<_> = ephemeral.filter_map(|volume| pod.claim(volume)).collect();
+    let used: Vec<_> = pod.claims_of_containers().collect();
     let unused: Vec<_> = claims.iter().filter(|claim| !used.contains(claim)).collect();
     json!({
         "spec": {
             "nodeName": pod.node,
             "claims": claims,
             "unused": unused,
-            "ephemeral": claims_of(pod, is_ephemeral),
+            "ephemeral": ephemeral,
         },
         "status": { "phase": pod.phase },
     })
-}
-
-/// The names of the claims behind some of a pod's volumes.
-fn claims_of(pod: &Pod, which: impl Fn(&PodVolume) -> bool) -> Vec<String> {
-    pod.volumes.iter().filter(|volume| which(volume)).filter_map(|volume| pod.claim(volume)).collect()
 }
 
 fn volume_body(volume: &Volume) -> Value {

@@ -370,6 +370,7 @@ impl Scenario {
         // Tokens that do not last are of little use to a driver that is not given new ones.
         scenario.republishes |= scenario.tokens.is_some();
         scenario.provision();
+        scenario.lose_answers();
         if scenario.grows {
             scenario.capabilities.push(Capability::ExpandVolume);
         }
@@ -387,7 +388,14 @@ impl Scenario {
         (self.forbidden, self.damage) = (false, false);
         self.neighbour = random.u32(..3) > 0;
         self.one_node = self.alone || self.neighbour && random.bool();
-        self.api_faults = if random.u32(..3) == 0 { 0 } else { random.u32(1..100) };
+    }
+
+    /// Loses answers to controllers, in two of three scenarios that have some.
+    fn lose_answers(&mut self) {
+        let mut random = Rng::with_seed(self.seed ^ 0xa95);
+        if self.controlled && random.u32(..3) > 0 {
+            self.api_faults = random.u32(1..100);
+        }
     }
 
     /// A script of so many steps for this scenario.
@@ -469,6 +477,10 @@ impl Writer {
             68..71 => self.toggle_api(),
             71..80 if self.grows => Step::Grow { volume: self.random.usize(..self.volumes) },
             80..82 if self.controlled => Step::CrashController,
+            // What controllers do takes some of their requests, of up to a second each.
+            71..90 if self.controlled && self.random.bool() => {
+                Step::Pass(Duration::from_millis(self.random.u64(..4_000)))
+            }
             71..90 => Step::Pass(Duration::from_millis(self.random.u64(..400))),
             _ => Step::Pass(Duration::from_millis(self.random.u64(..40_000))),
         }

@@ -71,8 +71,7 @@ impl Judges {
     fn used_twice(&self, line: &TraceLine) -> Option<Violation> {
         let Event::Disturbed(Disturbance::UsedElsewhere { volume: used }) = &line.event else { return None };
         let books = self.node.1.books();
-        let volume = books.volume(used).filter(|_| self.one_node)?;
-        let is_held = !volume.staged.is_empty() || !volume.published.is_empty();
+        let is_held = self.one_node && contracts::manager::may_be_here(books, used);
         (is_held && !books.forced.contains(used)).then(|| Violation {
             contract: ACROSS,
             method: String::new(),
@@ -115,6 +114,7 @@ impl View {
             }
             Event::RpcEnd(end) => !self.calls.remove(&end.id),
             Event::Api(change) => self.shows_object(change),
+            Event::Disturbed(Disturbance::ApiSlow | Disturbance::ApiFast) => true,
             // Nothing else of the other node is simulated.
             _ => self.node == NODE,
         }

@@ -364,9 +364,9 @@ impl World {
         disks.filter_map(|disk| growth::missing(&self.api, &self.driver, &disk)).collect()
     }
 
-    /// Whether a pod of the node uses a claim.
+    /// Whether a container of the node uses a claim.
     fn is_used(&self, claim: &str) -> bool {
-        self.pods.values().any(|(pod, _)| pod.claims().any(|used| used == claim))
+        self.pods.values().any(|(pod, _)| pod.claims_of_containers().any(|used| used == claim))
     }
 
     /// Writes the claims that are missing.
