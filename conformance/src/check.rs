@@ -43,6 +43,8 @@ struct Judged {
 enum Party {
     Driver,
     Manager,
+    /// The controllers of the cluster.
+    Controllers,
     /// The one that the finding names.
     Either,
 }
@@ -53,6 +55,7 @@ impl Judgement {
     pub(crate) fn of(trace: &[TraceLine], witnesses: BTreeSet<Witness>, rest: Option<&Rest>) -> Self {
         let mut promises = judge(driver::RULES, Party::Driver, trace, &witnesses, rest);
         promises.extend(judge(manager::RULES, Party::Manager, trace, &witnesses, rest));
+        promises.extend(judge(manager::CLUSTER, Party::Controllers, trace, &witnesses, rest));
         promises.extend(judge(witnessed::RULES, Party::Either, trace, &witnesses, rest));
         Self { witnesses, promises }
     }
@@ -72,6 +75,7 @@ impl Judgement {
         let parties = [
             (driver::RULES, Party::Driver),
             (manager::RULES, Party::Manager),
+            (manager::CLUSTER, Party::Controllers),
             (witnessed::RULES, Party::Either),
         ];
         let promises = parties.into_iter().flat_map(|(rules, binds)| {
@@ -156,6 +160,7 @@ impl fmt::Display for Judgement {
             let party = match promise.binds {
                 Party::Driver => "the driver",
                 Party::Manager => "the node's volume manager",
+                Party::Controllers => "the cluster's controllers",
                 Party::Either => "the one it names",
             };
             let verb = if promise.binds_its_party() { "broken by" } else { "not followed by" };

@@ -67,7 +67,7 @@ impl News {
 impl Watched {
     /// Watches a node with its directory at `root`, where these volumes are already.
     pub(crate) fn new(root: PathBuf, earlier: BTreeSet<String>) -> Self {
-        let rules = driver::RULES.iter().chain(manager::RULES).chain(witnessed::RULES).copied();
+        let rules = driver::RULES.iter().chain(witnessed::RULES).copied().chain(manager::all());
         let judge = Judge::new(rules, &WITNESSES);
         Self { root, judge, earlier, passed_over: BTreeSet::new(), broken: BTreeMap::new() }
     }
@@ -144,7 +144,7 @@ pub(crate) fn words(violation: &Violation) -> String {
 }
 
 fn sentence(contract: &str) -> &'static str {
-    let mut rules = driver::RULES.iter().chain(manager::RULES).chain(witnessed::RULES);
+    let mut rules = driver::RULES.iter().chain(witnessed::RULES).copied().chain(manager::all());
     let rule = rules.find(|rule| rule.id == contract).map(|rule| rule.sentence);
     rule.or_else(|| promise::find(contract).map(|promise| promise.sentence)).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! What binds the volume manager: the invariants of its specification that a trace can break.
+//! What binds the volume manager, and the controllers of a cluster: the invariants of their specification that a trace
+//! can break.
 //!
 //! One file a group. Each rule is tested with a trace that keeps it and one that breaks it.
 
@@ -100,7 +101,7 @@ pub const RULES: &[&Rule] = &[
     &teardown::BOOKS_ARE_EMPTY,
 ];
 
-/// Every rule that binds the controllers of a cluster, by number. The simulation judges by them.
+/// Every rule that binds the controllers of a cluster, by number.
 pub const CLUSTER: &[&Rule] = &[
     &cluster::claims::RESERVED_BEFORE_BOUND,
     &cluster::claims::ONE_CLAIM_A_VOLUME,
@@ -119,13 +120,23 @@ pub const CLUSTER: &[&Rule] = &[
     &cluster::reclaim::KEPT_BEFORE_ATTACHED,
 ];
 
+/// All of them, by number.
+pub fn all() -> impl Iterator<Item = &'static Rule> + Clone {
+    RULES.iter().chain(CLUSTER).copied()
+}
+
+/// Whether an invariant binds the controllers of a cluster, and not the volume manager of a node.
+pub fn binds_controllers(id: &str) -> bool {
+    CLUSTER.iter().any(|rule| rule.id == id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_rule_has_its_own_number_and_they_are_in_order() {
-        let ids: Vec<&str> = RULES.iter().chain(CLUSTER).map(|rule| rule.id).collect();
+        let ids: Vec<&str> = all().map(|rule| rule.id).collect();
         assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
     }
 
@@ -140,7 +151,7 @@ mod tests {
         let without: String = table.lines().filter_map(|row| row.split('|').nth(1)).collect();
         for number in 1..=LAST {
             let id = format!("INV-{number:03}");
-            let is_rule = RULES.iter().chain(CLUSTER).any(|rule| rule.id == id);
+            let is_rule = all().any(|rule| rule.id == id);
             assert_ne!(is_rule, without.contains(&id), "{id}: a rule, or a row of the table, and not both");
         }
     }

@@ -25,9 +25,9 @@ pub(crate) fn judgement(
 ) -> (Vec<Finding>, Judged) {
     let witnesses = witnesses(trace);
     let mut judged = Judged::default();
-    let of_driver = violations(driver::RULES, trace, &witnesses, rest, &mut judged);
+    let of_driver = violations(driver::RULES.iter().copied(), trace, &witnesses, rest, &mut judged);
     let suspicions = Suspicion::all(trace, &of_driver);
-    let of_manager = violations(manager::RULES, trace, &witnesses, rest, &mut judged);
+    let of_manager = violations(manager::all(), trace, &witnesses, rest, &mut judged);
 
     let of_driver = of_driver.iter().map(|(rule, violation)| drivers(rule, violation, symbols));
     let of_manager = of_manager.iter().map(|(rule, violation)| {
@@ -102,18 +102,18 @@ fn refusal<'a>(books: &Books, end: &'a RpcEnd) -> Reason<'a> {
 const UNSTAGE: &str = "NodeUnstageVolume";
 
 fn violations(
-    rules: &'static [&'static Rule],
+    rules: impl Iterator<Item = &'static Rule> + Clone,
     trace: &[TraceLine],
     witnesses: &[Witness],
     rest: Option<&Rest>,
     judged: &mut Judged,
 ) -> Vec<(&'static Rule, Violation)> {
-    let mut verdicts = verdicts(trace, rules.iter().copied(), witnesses, rest);
+    let mut verdicts = verdicts(trace, rules.clone(), witnesses, rest);
     let mut found = Vec::new();
     for rule in rules {
         match verdicts.remove(rule.id) {
             Some(Verdict::Broken(violations)) => {
-                found.extend(violations.into_iter().map(|violation| (*rule, violation)));
+                found.extend(violations.into_iter().map(|violation| (rule, violation)));
             }
             Some(Verdict::Kept) => drop(judged.kept.insert(rule.id.to_owned())),
             Some(Verdict::NotObservable(lacks)) => {
@@ -165,8 +165,8 @@ fn tell_once_that_it_stays_staged(findings: &mut [Finding]) {
 /// The rule that a volume is unstaged in the end.
 const STAYS_STAGED: &str = "INV-007";
 
-/// A broken rule of the volume manager. Only where the driver did nothing that can have led to it is it said to be
-/// the manager's fault: a driver can unmount, cover or remove what the manager has made.
+/// A broken rule of the volume manager or a controller. Only where the driver did nothing that can have led to it is
+/// it said to be their fault: a driver can unmount, cover or remove what the manager has made.
 fn managers(
     rule: &Rule,
     violation: &Violation,
@@ -183,7 +183,9 @@ fn managers(
         Some(Reason::Broke(promise)) => consequence(found, promise),
         Some(Reason::Strayed) => consequence(found, STRAY),
         // What showed at the end: the volume is staged for ever.
-        Some(Reason::KeptStaged(code, message)) if violation.seq == 0 => {
+        Some(Reason::KeptStaged(code, message))
+            if violation.seq == 0 && !manager::binds_controllers(rule.id) =>
+        {
             let said = symbols.text(message);
             let sentence = format!(
                 "{UNSTAGE} of a volume that was unpublished everywhere was refused, with {code} ({said}), and so: {}",
@@ -199,8 +201,7 @@ fn managers(
         Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
         None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
         None => {
-            let sentence =
-                format!("Not the driver's fault: the volume manager broke its own rule. {}", found.sentence);
+            let sentence = format!("{ACQUITTAL}{} {OWN_RULE}. {}", breaker(rule.id), found.sentence);
             Finding { party: Party::Manager, sentence, ..found }
         }
     }
@@ -217,25 +218,36 @@ pub(crate) fn blame(findings: &mut [Finding], promise: &str) {
     }
 }
 
-const ACQUITTAL: &str = "Not the driver's fault: the volume manager broke its own rule. ";
+const ACQUITTAL: &str = "Not the driver's fault: ";
+const OWN_RULE: &str = "broke its own rule";
 const NOT_KNOWN: &str = "Who is at fault is not known: ";
+
+/// The part of the cluster that an invariant binds.
+fn breaker(invariant: &str) -> &'static str {
+    match manager::binds_controllers(invariant) {
+        true => "a controller of the cluster",
+        false => "the volume manager",
+    }
+}
 
 /// What happened, without what was said of whose fault it is.
 fn without_verdict(sentence: &str) -> &str {
-    match sentence.strip_prefix(NOT_KNOWN).and_then(|rest| rest.split_once(". ")) {
-        Some((_, what)) => what,
-        None => sentence.strip_prefix(ACQUITTAL).unwrap_or(sentence),
+    let verdict = sentence.strip_prefix(NOT_KNOWN).or_else(|| sentence.strip_prefix(ACQUITTAL));
+    match verdict.and_then(|rest| rest.split_once(". ")) {
+        Some((said, found)) if said.contains(OWN_RULE) => found,
+        _ => sentence,
     }
 }
 
 fn consequence(found: Finding, of: &str) -> Finding {
     let sentence =
-        format!("After the driver broke {of}, the volume manager broke its own rule. {}", found.sentence);
+        format!("After the driver broke {of}, {} {OWN_RULE}. {}", breaker(&found.contract), found.sentence);
     Finding { party: Party::Unknown, consequence_of: of.to_owned(), sentence, ..found }
 }
 
 fn unattributed(found: Finding, why: &str) -> Finding {
-    let sentence = format!("{NOT_KNOWN}the volume manager broke its own rule, and {why}. {}", found.sentence);
+    let breaker = breaker(&found.contract);
+    let sentence = format!("{NOT_KNOWN}{breaker} {OWN_RULE}, and {why}. {}", found.sentence);
     Finding { party: Party::Unknown, sentence, ..found }
 }
 

@@ -106,7 +106,7 @@ pub fn is_judged(id: &str, cases: &[&Case]) -> bool {
 }
 
 fn rule(id: &str) -> Option<&'static Rule> {
-    driver::RULES.iter().chain(manager::RULES).copied().find(|rule| rule.id == id)
+    driver::RULES.iter().copied().chain(manager::all()).find(|rule| rule.id == id)
 }
 
 /// How many of a driver's promises stand how: `1 broken, 61 kept, 40 not tried, 5 not observable`.

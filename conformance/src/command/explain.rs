@@ -53,6 +53,8 @@ fn overview() -> String {
     }
     text += "\nInvariants of the volume manager\n";
     manager::RULES.iter().for_each(|rule| text += &format!("  {}  {}\n", rule.id, rule.sentence));
+    text += "\nInvariants of the cluster's controllers\n";
+    manager::CLUSTER.iter().for_each(|rule| text += &format!("  {}  {}\n", rule.id, rule.sentence));
     text += "\nNeeds of cases\n";
     Need::ALL.iter().for_each(|need| text += &format!("  {:<15} {}\n", need.name(), need.help()));
     text + "\n`volproof list` has the cases.\n"
@@ -98,11 +100,15 @@ fn explain_case(case: &Case) -> String {
 
 fn explain_contract(name: &str) -> Option<String> {
     let name = name.to_ascii_uppercase();
-    let invariant = || manager::RULES.iter().find(|rule| rule.id == name);
+    let invariant = || manager::all().find(|rule| rule.id == name);
     let promise = registry::find(&name).map(|entry| explain_promise(&entry));
     promise.or_else(|| {
         let rule = invariant()?;
-        Some(format!("{name}   binds the volume manager\n\n  {}\n{}", rule.sentence, judged_by_rule(rule)))
+        let party = match manager::binds_controllers(rule.id) {
+            true => "the cluster's controllers",
+            false => "the volume manager",
+        };
+        Some(format!("{name}   binds {party}\n\n  {}\n{}", rule.sentence, judged_by_rule(rule)))
     })
 }
 
@@ -171,7 +177,7 @@ pub(super) fn explain_need(need: Need) -> String {
 fn unknown(name: &str) -> Exit {
     let known: Vec<CaseId> = (case::all().iter().map(|case| case.id()))
         .chain(Need::ALL.iter().map(|need| CaseId::new(need.name())))
-        .chain(manager::RULES.iter().map(|rule| CaseId::new(rule.id)))
+        .chain(manager::all().map(|rule| CaseId::new(rule.id)))
         .chain(promise::all().map(|promise| CaseId::new(promise.id)))
         .collect();
     let nearest = select::nearest(name, &known);

@@ -83,9 +83,7 @@ impl Judges {
 }
 
 fn judge(which: impl Fn(&str) -> bool) -> Judge {
-    let rules = contracts::manager::RULES.iter().chain(contracts::manager::CLUSTER);
-    let rules = rules.copied().filter(|rule| which(rule.id));
-    Judge::new(rules, WITNESSES)
+    Judge::new(contracts::manager::all().filter(|rule| which(rule.id)), WITNESSES)
 }
 
 /// The events of one node.

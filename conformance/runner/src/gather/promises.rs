@@ -10,7 +10,7 @@ use crate::finding::Party;
 use crate::judge::ENVIRONMENT;
 use crate::promises::{PromiseRecord, Standing, is_judged};
 
-/// Every promise with what became of it: the driver's, then the volume manager's. `at_first` were kept by the first
+/// Every promise with what became of it: the driver's, then the volume manager's and the controllers'. `at_first` were kept by the first
 /// answers, and `all` are the cases of this program.
 pub(crate) fn of_run(
     at_first: &BTreeSet<String>,
@@ -21,7 +21,7 @@ pub(crate) fn of_run(
         strength: Some(promise.strength),
         ..blank(promise.id, Party::Driver, promise.sentence)
     });
-    let of_manager = manager::RULES.iter().map(|rule| blank(rule.id, Party::Manager, rule.sentence));
+    let of_manager = manager::all().map(|rule| blank(rule.id, Party::Manager, rule.sentence));
     of_driver.chain(of_manager).map(|record| with_standing(record, at_first, reports, all)).collect()
 }
 

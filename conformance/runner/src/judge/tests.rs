@@ -97,6 +97,50 @@ fn driver_that_refused_a_call_may_have_led_to_it() {
     check(&[aborted, publish].concat(), "INV-001", Party::Manager, "");
 }
 
+/// A controller that deletes a volume whose claim is there.
+fn delete_claimed(id: u64) -> Vec<Value> {
+    let object = |kind: &str, name: &str, body: Value| json!({"ev": "api", "verb": "create", "kind": kind, "object": name, "by": "controller", "body": body});
+    let volume = json!({
+        "metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": "d"}},
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {"namespace": "n", "name": "c", "uid": "1"},
+            "csi": {"volumeHandle": "v"},
+        },
+    });
+    let claim = object("PersistentVolumeClaim", "n/c", json!({"metadata": {"uid": "1"}}));
+    let objects = vec![claim, object("PersistentVolume", "pv", volume)];
+    [objects, call(id, "DeleteVolume", "OK", None)].concat()
+}
+
+#[test]
+fn controller_is_told_apart_from_the_volume_manager() {
+    check(&delete_claimed(1), "INV-090", Party::Manager, "");
+    let found = found(&delete_claimed(1));
+    let broken = found.iter().find(|finding| finding.contract == "INV-090").expect("it was deleted");
+    assert!(broken.sentence.contains("a controller of the cluster broke its own rule"), "{broken:#?}");
+    assert!(!without_verdict(&broken.sentence).contains("broke"), "{broken:#?}");
+}
+
+#[test]
+fn driver_is_not_accused_of_a_controllers_order() {
+    let refused = call(1, "NodeUnstageVolume", "Internal", None);
+    check(&[refused, delete_claimed(2)].concat(), "INV-090", Party::Unknown, "");
+    // Nor at the end, where an unstaging that was refused explains what is left on a node.
+    let made = vec![
+        json!({"ev": "api", "verb": "create", "kind": "PersistentVolumeClaim", "object": "n/c", "by": "case", "body": {"metadata": {"uid": "1"}}}),
+        json!({"ev": "rpc_start", "id": 3, "method": "CreateVolume", "req": {"name": "pvc-1"}}),
+        json!({"ev": "rpc_end", "id": 3, "method": "CreateVolume", "code": "OK", "dur_ms": 1, "resp": {"volume": {"volumeId": "w"}}}),
+        json!({"ev": "api", "verb": "delete", "kind": "PersistentVolumeClaim", "object": "n/c", "by": "controller", "body": null}),
+    ];
+    let events =
+        [call(1, "NodeStageVolume", "OK", None), call(2, "NodeUnstageVolume", "Internal", None), made];
+    let events = events.concat();
+    let found = judgement(&trace(&events), Some(&Rest::default()), &Symbols::new(Layout::standard())).0;
+    let left = found.iter().find(|finding| finding.contract == "INV-089").expect("the volume is left");
+    assert_eq!(left.party, Party::Unknown, "{left:#?}");
+}
+
 #[test]
 fn driver_that_never_unstages_an_unpublished_volume_is_at_fault() {
     let staged = || call(1, "NodeStageVolume", "OK", None);

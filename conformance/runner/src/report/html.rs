@@ -189,7 +189,9 @@ fn promises(page: &mut String, run: &RunRecord) {
     }
     let counts = Counts(&run.promises);
     let _ = write!(page, "<h2>Promises</h2>\n<p>Of the driver: {counts}</p>\n");
-    for (party, of) in [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager")] {
+    for (party, of) in
+        [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager and the controllers")]
+    {
         let _ = writeln!(page, "<details><summary>{of}</summary><dl>");
         for record in run.promises.iter().filter(|record| record.binds == party) {
             let class = match record.standing {

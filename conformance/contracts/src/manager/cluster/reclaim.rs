@@ -1,6 +1,6 @@
 //! Volumes from the call that makes them to the call that deletes them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{
     change_by_controller, claim_of, deleted, handle, has_finalizer, is_provisioned, provisioned, started,
@@ -98,21 +98,30 @@ pub(in super::super) static OBJECT_OUTLIVES_VOLUME: Rule = Rule {
     check: Checked::With(|| Box::new(Deleted::default())),
 };
 
-/// The volumes that the driver has deleted.
+/// The volumes that the driver has made, and whether it has deleted them. A recording beside another node shows neither.
 #[derive(Default)]
-struct Deleted(BTreeSet<String>);
+struct Deleted(BTreeMap<String, bool>);
 
 impl Check for Deleted {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        self.0.extend(deleted(books, line).map(str::to_owned));
+        if let Event::RpcEnd(end) = &line.event
+            && end.method == "CreateVolume"
+            && end.code == "OK"
+        {
+            self.0.insert(end.response().created_volume().to_owned(), false);
+        }
+        if let Some(is_deleted) = deleted(books, line).and_then(|volume| self.0.get_mut(volume)) {
+            *is_deleted = true;
+        }
         let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
         let Some(body) = books.object(ObjectKind::Volume, &change.object) else { return };
         let is_to_be_deleted = text(&body["spec"], "persistentVolumeReclaimPolicy") == "Delete";
         if change.verb != Verb::Delete || !is_provisioned(body) || !is_to_be_deleted {
             return;
         }
+        let Some(is_deleted) = self.0.get(handle(body)) else { return };
         report.tried();
-        if !self.0.contains(handle(body)) {
+        if !is_deleted {
             report.broken("", "the object of a volume was gone before the volume", handle(body));
         }
     }
@@ -139,7 +148,7 @@ pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     const CLAIM: &str = "api create PersistentVolumeClaim n/c case {\"metadata\":{\"uid\":\"1\"}}\n";
     const GONE: &str = "api delete PersistentVolumeClaim n/c controller\n";
@@ -173,10 +182,13 @@ mod tests {
     #[test]
     fn object_of_a_volume_outlives_it() {
         let gone = "api delete PersistentVolume pv controller\n";
-        keeps(&OBJECT_OUTLIVES_VOLUME, &[WRITTEN, DELETED, gone].concat(), &[]);
+        let rule = &OBJECT_OUTLIVES_VOLUME;
+        keeps(rule, &[CLAIM, MADE, WRITTEN, DELETED, gone].concat(), &[]);
         let refused = DELETED.replace("OK", "Internal");
         let cause = "the object of a volume was gone before the volume";
-        breaks(&OBJECT_OUTLIVES_VOLUME, cause, &[WRITTEN, &refused, gone].concat(), &[]);
+        breaks(rule, cause, &[CLAIM, MADE, WRITTEN, &refused, gone].concat(), &[]);
+        let beside_another_node = [CLAIM, WRITTEN, gone].concat();
+        passes_over(rule, &beside_another_node, &[]);
     }
 
     #[test]

@@ -113,7 +113,7 @@ mod tests {
 
     fn looked_at(trace: &[TraceLine]) -> usize {
         LOOKED_AT.set(0);
-        let rules = crate::driver::RULES.iter().chain(crate::manager::RULES).copied();
+        let rules = crate::driver::RULES.iter().copied().chain(crate::manager::all());
         let mut judge = Judge::new(rules, &[Witness::Rpc, Witness::Kernel]);
         trace.iter().for_each(|line| drop(judge.event(line)));
         LOOKED_AT.get()
