@@ -76,6 +76,9 @@ impl Driver {
             true => format!("{} {}", request.name, self.count()),
             false => request.name.clone(),
         };
+        if self.breaks(Sabotage::GroupComparesOrder) && !request.source_volume_ids.is_sorted() {
+            return Err(Status::already_exists("a group of this name is of other volumes"));
+        }
         let planned = self.journal.transact(|books| plan(books, &name, &sources));
         if planned.is_err() && self.breaks(Sabotage::GroupLeavesHalf) {
             drop(std::fs::write(self.options.state.join("snapshots").join(&request.name), ""));

@@ -113,6 +113,20 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         let forgotten = driver.journal.read(unpublished)?;
         driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
     }
+    if driver.breaks(Sabotage::RestartForgetsAttached) {
+        let detached = |books: &Books| {
+            let volumes = books.volumes.values().cloned();
+            let without = volumes.map(|volume| Volume { attached: Default::default(), ..volume });
+            without.map(|volume| Entry::Volume(Box::new(volume))).collect()
+        };
+        let forgotten = driver.journal.read(detached)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
+    }
+    if driver.breaks(Sabotage::RestartForgetsGroups) {
+        let groups = |books: &Books| books.groups.keys().cloned().map(Entry::GroupGone).collect();
+        let forgotten = driver.journal.read(groups)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
+    }
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {
             service.unmount_targets().map_err(failed)?;

@@ -77,6 +77,12 @@ impl Driver {
         if self.breaks(Sabotage::CreateAnswersNewContext) {
             answered.volume_context.extend(request.parameters.clone());
         }
+        if let Some(limit) = bounds.1.filter(|_| self.breaks(Sabotage::CreateAnswersLimit)) {
+            answered.capacity_bytes = signed(limit);
+        }
+        if bounds.0 > 0 && self.breaks(Sabotage::CreateAgainAnswersAskedSize) {
+            answered.capacity_bytes = signed(bounds.0);
+        }
         if self.breaks(Sabotage::CreateAnswersOddSize) {
             answered.capacity_bytes = signed(volume.capacity.next_multiple_of(1 << 20));
         }

@@ -44,6 +44,9 @@ impl Driver {
             if self.breaks(Sabotage::ListTellsHalf) {
                 described.capacity_bytes /= 2;
             }
+            if volume.source.is_some() && self.breaks(Sabotage::ListTellsSourceSize) {
+                described.capacity_bytes = self.size_of_source(volume).unwrap_or(described.capacity_bytes);
+            }
             described
         };
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
@@ -124,8 +127,15 @@ impl Driver {
         if self.breaks(Sabotage::ConditionWithoutWords) { String::new() } else { words.to_owned() }
     }
 
+    fn size_of_source(&self, volume: &Volume) -> Option<i64> {
+        let source = volume.source.as_ref()?;
+        let origin = self.journal.read(|books| super::source::Origin::find(books, source).ok()).ok()?;
+        origin.map(|origin| signed(origin.size))
+    }
+
     fn condition(&self, volume: &Volume) -> Option<v1::VolumeCondition> {
-        let is_there = crate::driver::exists(&self.contents_of(volume));
+        let is_there =
+            crate::driver::exists(&self.contents_of(volume)) && !self.breaks(Sabotage::NewVolumeIsAbnormal);
         self.can(Ability::Condition).then(|| v1::VolumeCondition {
             abnormal: !is_there,
             message: self.words(if is_there { "present" } else { "its contents are gone" }),

@@ -100,7 +100,12 @@ impl Driver {
     ) -> Result<v1::GetSnapshotResponse, Status> {
         validate::required("snapshot_id", &request.snapshot_id)?;
         validate::map("secrets", &request.secrets)?;
-        let snapshot = self.snapshot(&request.snapshot_id)?;
+        let mut snapshot = self.snapshot(&request.snapshot_id)?;
+        if self.breaks(Sabotage::GetSnapshotAnswersFirst) {
+            let first =
+                self.journal.read(|books| books.snapshots.values().min_by_key(|one| one.number).cloned())?;
+            snapshot = first.unwrap_or(snapshot);
+        }
         let mut described = self.describe_snapshot(&snapshot);
         described.ready_to_use &= !self.breaks(Sabotage::GetSnapshotNotReady);
         if self.breaks(Sabotage::MemberForgetsGroup) {

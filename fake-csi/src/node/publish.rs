@@ -241,8 +241,11 @@ impl NodeService {
         }
         let single = target.capability.mode == Mode::SingleNodeSingleWriter
             && !self.driver.breaks(Sabotage::PublishIgnoresSingleWriter);
-        let elsewhere = volume.targets.iter().any(|(other, _)| other != path);
-        if single && elsewhere {
+        let is_again = self.driver.breaks(Sabotage::SingleWriterPublishedOnce);
+        let elsewhere = volume.targets.iter().any(|(other, _)| other != path || is_again);
+        let is_any = target.capability.mode == Mode::SingleNodeMultiWriter
+            && self.driver.breaks(Sabotage::MultiWriterHasOneTarget);
+        if (single || is_any) && elsewhere {
             return Err(Status::failed_precondition("the volume is published to its only writer elsewhere"));
         }
         Ok(())

@@ -58,6 +58,12 @@ impl NodeService {
             }
             false => usage,
         };
+        let usage = match self.driver.breaks(Sabotage::StatsCallInodesBytes) {
+            true => {
+                usage.into_iter().map(|usage| v1::VolumeUsage { unit: Unit::Bytes.into(), ..usage }).collect()
+            }
+            false => usage,
+        };
         let is_told =
             self.driver.can(Ability::Condition) && !self.driver.breaks(Sabotage::StatsWithoutCondition);
         let volume_condition = is_told.then_some(condition);

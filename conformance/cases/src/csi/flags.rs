@@ -14,8 +14,27 @@ async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     let data = cx.volume("data").single_pod().create().await?;
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
+    let again = node.publish("web").await?.asked("of a volume for a single writer at its target again");
+    again.is("DRV-101", &["OK"])?;
     let answer = node.publish("other").await?.asked("of a volume for a single writer at a second target");
     answer.is("DRV-059", &["FailedPrecondition"])?;
+    node.unpublish("other").await?.succeeds()?;
+    node.tear_down("web").await
+}
+
+/// A volume for several writers of a node is published at several targets, and each shows the same files.
+///
+/// CSI, AccessMode: SINGLE_NODE_MULTI_WRITER can be published as read/write at multiple targets of a single node.
+#[case(needs = [Filesystem, Shared, Creates, Root, Persistent], driver = Shared)]
+async fn several_writers_have_their_targets(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let answer = node.publish("other").await?.asked("of a volume for several writers at a second target");
+    answer.is("DRV-092", &["OK"])?;
+    node.writes(&node.target("web"), "shared").await?;
+    let told = "What is written at one target of a volume is not at its other target.";
+    cx.keeps("DRV-092", "NodePublishVolume", node.has(&node.target("other"), "shared").await?, told)?;
     node.unpublish("other").await?.succeeds()?;
     node.tear_down("web").await
 }

@@ -89,6 +89,8 @@ async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
     cx.keeps("DRV-153", CREATE, again.text(id) == first.text(id), cause)?;
     let cause = "CreateVolumeGroupSnapshot of the same name and volumes answered other snapshots.";
     cx.keeps("DRV-153", CREATE, ids(&again) == ids(&first), cause)?;
+    let turned = cx.take(CREATE, request(cx, &[&two, &one])).await?;
+    turned.asked("of the same name, for the same volumes in another order,").is("DRV-153", &["OK"])?;
     let answer = cx.take(CREATE, request(cx, &[&one])).await?;
     answer.asked("of the same name for other volumes").is("DRV-153", &["AlreadyExists"])
 }
@@ -124,6 +126,19 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
     let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
     answer.is("DRV-155", &["NotFound"])
+}
+
+/// A group that was taken before the driver was killed is known afterwards.
+///
+/// Kubernetes: a driver is replaced with each update, and its groups are kept for long.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, OwnProcess])]
+async fn group_outlives_a_restart(cx: &mut Cx) -> Result {
+    let one = cx.volume("one").create().await?;
+    let group = take(cx, &[&one]).await?;
+    cx.driver().restart().await?;
+    let id = group.part("/groupSnapshot/groupSnapshotId");
+    let answer = cx.call(GET, json!({ "groupSnapshotId": id, "snapshotIds": ids(&group) })).await?;
+    answer.asked("of a group that was taken before a restart").is("DRV-095", &["OK"])
 }
 
 /// A snapshot of a group is not deleted alone.

@@ -70,16 +70,15 @@ async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem], judges = ["DRV-111"], driver = Shared)]
 async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let created = cx.last_answer("CreateVolume")?["volume"].clone();
+    let mut created = cx.last_answer("CreateVolume")?["volume"].clone();
     is_told(cx, &data, &created).await?;
     if cx.controller_can("EXPAND_VOLUME") {
         let grown = cx.node_calls(&data).await?;
         grown.detach().await?;
         let answer = grown.grow(2 * cx.size(&data)).await?;
         if answer.is_ok() {
-            let mut larger = created.clone();
-            larger["capacityBytes"] = answer.part("/capacityBytes");
-            is_told(cx, &data, &larger).await?;
+            created["capacityBytes"] = answer.part("/capacityBytes");
+            is_told(cx, &data, &created).await?;
         }
     }
     let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
@@ -88,6 +87,42 @@ async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let told = "CreateVolume of a volume that is there answered another volume_context.";
     cx.keeps("DRV-111", "CreateVolume", again["volumeContext"] == created["volumeContext"], told)?;
     differs(cx, "CreateVolume", &created, &again)
+}
+
+/// The controller tells of a volume that may be larger than it has to be what CreateVolume answered.
+///
+/// CSI, Volume.capacity_bytes: the capacity of the volume, and not the largest that was allowed.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn volume_with_a_limit_is_told_as_it_was_created(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let (least, most) = (cx.ordinary_size().to_string(), (4 * cx.ordinary_size()).to_string());
+    let mut request = cx.create_request("limited")?;
+    request["capacityRange"] = json!({ "requiredBytes": least, "limitBytes": most });
+    let made = cx.call("CreateVolume", request).await?.asked("of a size with a larger limit");
+    made.succeeds()?;
+    let created = made.part("/volume");
+    let told = cx.entries_of_id(made.text("/volume/volumeId").to_owned()).await?;
+    cx.unmake(&made).await?;
+    if told.is_empty() {
+        cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
+    }
+    told.iter().try_for_each(|(method, entry)| differs(cx, method, &created, &entry["volume"]))
+}
+
+/// The controller tells of a volume that is larger than its source what CreateVolume answered.
+///
+/// CSI, CreateVolume: the volume has the requested (larger) size.
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn larger_copy_is_told_as_it_was_created(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let wanted = cx.volume("copy").restored_from(&snapshot).size(2 * snapshot.size);
+    let Ok(copy) = wanted.create_if_supported().await? else {
+        cx.not_tried("DRV-111", "the driver makes no copy that is larger than its source");
+        return Ok(());
+    };
+    let created = cx.last_answer("CreateVolume")?["volume"].clone();
+    is_told(cx, &copy, &created).await
 }
 
 async fn is_told(cx: &Cx, volume: &Volume, created: &Value) -> Result {
@@ -128,7 +163,10 @@ async fn condition_of_a_volume_is_told(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     for (method, entry) in cx.entries_of(&data).await? {
         let told = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
-        cx.keeps("DRV-176", method, entry["status"]["volumeCondition"].is_object(), &told)?;
+        let condition = &entry["status"]["volumeCondition"];
+        cx.keeps("DRV-176", method, condition.is_object(), &told)?;
+        let told = format!("{method} calls a volume abnormal that has just been created.");
+        cx.keeps("DRV-179", method, condition["abnormal"] != json!(true), &told)?;
     }
     Ok(())
 }

@@ -81,6 +81,38 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A driver that is killed between any two calls goes on where it was.
+///
+/// Kubernetes: a node plugin is replaced with each update, between any two calls.
+#[case(needs = [Filesystem, OwnProcess, Root])]
+async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    cx.driver().restart().await?;
+    let staged = node.stage().await?.asked("of a volume that was made ready for the node before a restart");
+    staged.is("DRV-095", &["OK"])?;
+    if !staged.is_ok() {
+        return Ok(());
+    }
+    cx.driver().restart().await?;
+    let published = node.publish("web").await?.asked("of a volume that was staged before a restart");
+    published.is("DRV-095", &["OK"])?;
+    if !published.is_ok() {
+        return Ok(());
+    }
+    node.unpublish("web").await?.succeeds()?;
+    cx.driver().restart().await?;
+    let unstaged = node.unstage().await?.asked("of a volume that was unpublished before a restart");
+    unstaged.is("DRV-095", &["OK"])?;
+    if !unstaged.is_ok() {
+        return Ok(());
+    }
+    cx.driver().restart().await?;
+    let staged = node.stage().await?.asked("of a volume that was unstaged before a restart");
+    staged.is("DRV-095", &["OK"])?;
+    if staged.is_ok() { node.unstage().await?.succeeds() } else { Ok(()) }
+}
+
 /// What is published can be read while the driver is dead, and when it has come back.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.

@@ -1,5 +1,6 @@
 //! Statistics and the condition of volumes, held against what the kernel says.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,6 +24,10 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     answer.succeeds()?;
     let kernel = node.file_system(&target).await?;
     is_positive(cx, &answer)?;
+    let in_bytes = answer.list("/usage").iter().filter(|usage| usage["unit"] == json!("BYTES"));
+    let totals: BTreeSet<u64> = in_bytes.map(|usage| number(usage, "total")).collect();
+    let told = "NodeGetVolumeStats answered two totals in bytes for one volume.";
+    cx.keeps("DRV-084", STATS, totals.len() < 2, told)?;
     let Some(bytes) = usage(&answer, "BYTES") else {
         cx.not_tried("DRV-084", "the driver tells no bytes");
         return node.tear_down("web").await;

@@ -1,6 +1,6 @@
 //! What stands in answers, whatever was asked.
 
-use super::{Promise, csi, must, should};
+use super::{Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -73,6 +73,12 @@ pub(super) const PROMISES: &[Promise] = &[
             "Snapshot, group_snapshot_id",
             "the SP MUST provide the ID of the volume group snapshot in this field",
         ),
+        &[],
+    ),
+    advice(
+        "DRV-179",
+        "a volume that has just been created is not said to be abnormal",
+        "CSI says what normal is, and not when a plugin has to find it; each new volume would raise an alarm",
         &[],
     ),
 ];

@@ -95,7 +95,13 @@ impl Cx {
     /// All that the controller tells of a volume and its status, each with the call that told it.
     #[track_caller]
     pub fn entries_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<(&'static str, Value)>>> {
-        let (id, caller) = (self.handle(volume), Location::caller());
+        self.entries_of_id(self.handle(volume))
+    }
+
+    /// The same of a volume that a call has made.
+    #[track_caller]
+    pub fn entries_of_id(&self, id: String) -> impl Future<Output = Result<Vec<(&'static str, Value)>>> {
+        let caller = Location::caller();
         async move {
             self.shared.begin("asking the controller about a volume", caller);
             let mut told = Vec::new();
