@@ -16,7 +16,7 @@ const UNJUDGED: &[&str] = &[];
 /// Sabotages that no case finds under their own promise yet.
 const MISSED: &[&str] = &[];
 
-/// So many findings beside that of its own promise may follow from a sabotage.
+/// How many findings beside that of its own promise may follow from a sabotage.
 const CONSEQUENCES: usize = 1;
 
 fn rows(ended: &Ended) -> Vec<Value> {

@@ -88,7 +88,7 @@ struct Serve {
     /// The limit of bytes of all volumes together. Images are sparse: a large limit takes no space.
     #[arg(long, default_value_t = 1 << 44)]
     capacity: u64,
-    /// So many bytes more in each answer of `CreateVolume`, which a CO need not take.
+    /// This number of bytes more in each answer of `CreateVolume`, which a CO need not take.
     #[arg(long, default_value_t = 0)]
     padding: usize,
     /// A fault from the first call on, as JSON: see the order `fault`; may be repeated.

@@ -95,7 +95,7 @@ impl ChoreError {
     }
 }
 
-/// So many lines explain most failures, and fit a terminal.
+/// How many last lines are shown: they explain most failures, and fit a terminal.
 const TAIL: usize = 10;
 
 /// How often a command is looked at.

@@ -74,7 +74,7 @@ pub struct MappedDisk {
 }
 
 impl MappedDisk {
-    /// A sound disk of so many bytes, whose image is in a directory.
+    /// A sound disk of a size in bytes, whose image is in a directory.
     ///
     /// # Errors
     /// When there is no loop device, or the kernel refuses the mapping.

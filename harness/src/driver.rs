@@ -489,7 +489,7 @@ impl Driver {
     }
 }
 
-/// So many lines explain most failures, and fit a terminal.
+/// How many last lines are shown: they explain most failures, and fit a terminal.
 const TAIL: usize = 10;
 
 /// How long a process that was killed is waited for.

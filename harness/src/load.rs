@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// So much slower at most is believed: what is counted as load is no more than a number of waiting tasks.
 const SLOWEST: f64 = 20.0;
 
-/// So many times its limit a wait lasts at most, however busy the machine is.
+/// A wait lasts at most this many times its limit, however busy the machine is.
 const LONGEST: u32 = 3;
 
 /// A wait whose time was over.

@@ -18,7 +18,7 @@ use crate::manifest::{Manifest, Secrets};
 /// How many bytes a secret has at least. Shorter ones stand in many texts by chance.
 pub const TELLING: usize = 6;
 
-/// So many secrets are remembered, the newest: tokens are renewed for as long as a node is watched.
+/// How many secrets are remembered, the newest: tokens are renewed for as long as a node is watched.
 const REMEMBERED: usize = 1024;
 
 /// All secrets of a run. Clones share them.

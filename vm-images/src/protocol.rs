@@ -96,7 +96,7 @@ pub enum Told {
         /// Why not, if it was not.
         error: Option<String>,
     },
-    /// So many bytes of an archive follow on the data port.
+    /// An archive of this size in bytes follows on the data port.
     Given {
         /// How many.
         len: u64,

@@ -441,7 +441,7 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
 /// The most that is fetched at once: the guest says how much it is, and what runs in it is not to be trusted.
 const MOST: u64 = 1 << 30;
 
-/// So many bytes of what a guest sends. It takes no more memory than has come.
+/// A number of bytes of what a guest sends. It takes no more memory than has come.
 fn received(data: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     if length > MOST {
         let why = format!("the guest announces {length} bytes, and {MOST} are the most that is fetched");

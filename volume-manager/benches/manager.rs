@@ -114,7 +114,7 @@ async fn growth(many: usize) {
     }
 }
 
-/// How long each of so many volumes takes.
+/// How long each of a number of volumes takes.
 async fn lives(volumes: usize) -> [(&'static str, Duration); 4] {
     let each = |began: Instant| began.elapsed() / u32::try_from(volumes).expect("a node is not that large");
     let mut node = Node::start().await;

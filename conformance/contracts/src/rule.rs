@@ -234,7 +234,7 @@ impl Judge {
         })
     }
 
-    /// Forgets the volumes that are not on the node and in no call, where there are more than so many: a judge that
+    /// Forgets the volumes that are not on the node and in no call, where there are more than `most`: a judge that
     /// watches for months must not grow. What a call later says of one of them is judged as of a volume that was never
     /// seen.
     pub fn forget_gone(&mut self, most: usize) {

@@ -7,10 +7,10 @@ use testbed::case::CaseId;
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::since::{Fault, Since, Slower};
 
-/// A case is slower from so many times its earlier time on.
+/// A case is slower from this many times its earlier time on.
 const TIMES: f64 = 2.0;
 
-/// So many seconds more are worth telling: what is below comes and goes with the machine's other work.
+/// How many seconds more are worth telling: less comes and goes with the machine's other work.
 const SECONDS: f64 = 1.0;
 
 /// What `now` shows that `before` did not, and the other way round.

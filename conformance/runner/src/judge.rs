@@ -374,7 +374,7 @@ pub(crate) fn secret_told(file: &str) -> Finding {
     }
 }
 
-/// So many changes of the machine's files are told one by one.
+/// How many changes of the machine's files are told one by one.
 const CHANGES: usize = 5;
 
 /// What the driver has written to the machine: that is thrown away, and would not be outside of a sandbox.

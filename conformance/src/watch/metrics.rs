@@ -37,7 +37,7 @@ impl FromStr for Address {
 /// The upper bounds of the time that calls took, in seconds.
 const BOUNDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// Callers choose the names of calls: so many are counted by their names.
+/// How many calls are counted by their names: callers choose them.
 const NAMES: usize = 64;
 
 /// How long a reader may take to ask.

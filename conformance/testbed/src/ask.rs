@@ -57,7 +57,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
 /// How long the driver may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// So many lines explain most odd answers, and fit a terminal.
+/// How many last lines are shown: they explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;
 
 /// What is strange about the id of the node. CSI forbids it nothing but its length; objects, logs and topologies that

@@ -162,7 +162,7 @@ pub(crate) enum StepError {
     Ours(Vec<String>),
     /// The machine has not enough of something: which, what to do, and what came of it.
     Environment(Vec<String>),
-    /// The driver broke a numbered promise, in so many words.
+    /// The driver broke a numbered promise; the text says how.
     Promise(&'static str, String),
 }
 
@@ -426,7 +426,7 @@ impl Bed {
         }
     }
 
-    /// Lets the node die after so many effects more.
+    /// Lets the node die after this number of further effects.
     pub(crate) async fn doom_node(&self, effects: u64) {
         self.node.dies_after(effects);
     }

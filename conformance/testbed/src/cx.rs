@@ -284,7 +284,7 @@ impl Process {
         }
     }
 
-    /// Lets the node die by itself when it has done so many things more to the machine.
+    /// Lets the node die by itself after this number of further effects on the machine.
     pub async fn dies_after(&self, effects: u64) {
         self.shared.bed.doom_node(effects).await;
     }

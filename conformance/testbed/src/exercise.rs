@@ -36,7 +36,7 @@ impl Exercise {
         Self { seed, dice: Dice::new(seed), model: Model::default(), lacks: BTreeSet::new() }
     }
 
-    /// Does so many things to the files below a directory. Each range is read back at once.
+    /// Does a number of things to the files below a directory. Each range is read back at once.
     pub(crate) fn run(&mut self, root: &Path, steps: usize) -> Result<(), Failed> {
         for _ in 0..steps {
             let number = self.model.next_step();

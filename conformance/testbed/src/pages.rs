@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Most pages of one list. A driver that has so many volumes puts more than one on a page.
+/// The most pages of one list. A driver with more volumes than this puts more than one on a page.
 const MOST: usize = 1000;
 
 /// Longest token that is followed. CSI limits a string to 128 bytes; a little more harms nobody.

@@ -16,7 +16,7 @@ pub struct Disturbance {
     pub delay: Duration,
     /// Do not answer, for this reason.
     pub unavailable: Option<String>,
-    /// For so many requests; without it for all that follow.
+    /// For this number of requests; without it for all that follow.
     pub times: Option<u32>,
 }
 

@@ -31,7 +31,7 @@ fn format(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that a leap day is the last.
+/// The date a number of days after 1970-01-01. Years are counted from March, so that a leap day is the last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -40,7 +40,7 @@ pub struct WriteLog {
 pub struct Cut(usize);
 
 impl WriteLog {
-    /// Reads the log of a disk of so many bytes.
+    /// Reads the log of a disk of a size in bytes.
     ///
     /// # Errors
     /// When it cannot be read, or is none.

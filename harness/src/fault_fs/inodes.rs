@@ -56,7 +56,7 @@ impl Inodes {
         Ok(attributes)
     }
 
-    /// The kernel has forgotten so many of its lookups.
+    /// The kernel has forgotten a number of its lookups.
     pub(super) fn forget(&self, inode: INodeNo, count: u64) {
         let mut table = self.lock();
         if let Some(node) = table.get_mut(&inode.0) {

@@ -45,13 +45,13 @@ pub enum Fault {
     Delay(u64),
     /// The call is not answered until it is released.
     Hang,
-    /// Only so many bytes are written, and the answer says so.
+    /// Only this number of bytes is written, and the answer says so.
     Short(u64),
-    /// Only so many bytes are written, and the answer says all.
+    /// Only this number of bytes is written, and the answer says all.
     Torn(u64),
     /// Nothing is written, and the answer says all.
     Lost,
-    /// Once so many bytes were written by calls that this rule is about, there is no space left.
+    /// Once this number of bytes was written by calls that this rule is about, there is no space left.
     NoSpace(u64),
     /// The serving process dies, without an answer.
     Die,

@@ -1,5 +1,5 @@
-//! The lines of a journal in a file, as they are made: of one size at most, if that is limited, and with so many files
-//! before it. Writes these files and nothing else.
+//! The lines of a journal in a file, as they are made: of a limited size, if that is wanted, and with a limited number of
+//! earlier files beside it. Writes these files and nothing else.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -81,7 +81,7 @@ pub(super) struct Work {
     pub(super) path: String,
 }
 
-/// What appeared during calls is remembered of so many things.
+/// How many things that appeared during calls are remembered.
 const REMEMBERED: usize = 1000;
 
 impl State {
@@ -101,7 +101,7 @@ impl State {
         &self.lines[number.saturating_sub(self.forgotten).min(self.lines.len())..]
     }
 
-    /// Forgets so many lines in all, but none that a call under way looks back to.
+    /// Forgets `lines` lines in all, but none that a call under way looks back to.
     pub(super) fn forget(&mut self, lines: usize) {
         let around = self.flights.values().filter_map(|flight| flight.around.as_ref());
         let oldest = around.map(Around::lines).min().unwrap_or(lines).min(lines);
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Drops the lines after the first so many, and everything that was made of them.
+    /// Drops all lines but the first `lines`, and everything that was made of them.
     pub(super) fn rewind(&mut self, lines: usize) {
         self.lines.truncate(lines.saturating_sub(self.forgotten));
         self.looked = 0;

@@ -34,7 +34,7 @@ struct Door {
     let_in: u64,
 }
 
-/// Shuts the door at the moment in which so many calls have begun or ended.
+/// Shuts the door at the moment in which the last of a number of calls has begun or ended.
 #[derive(Debug)]
 struct Trap {
     method: String,

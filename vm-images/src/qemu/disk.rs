@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub struct Disk(File);
 
 impl Disk {
-    /// A disk of so many bytes.
+    /// A disk of a size in bytes.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let file = tempfile::tempfile()?;
         file.set_len(bytes)?;

@@ -398,7 +398,7 @@ impl Scenario {
         }
     }
 
-    /// A script of so many steps for this scenario.
+    /// A script of a number of steps for this scenario.
     pub fn script(&self, steps: usize) -> Vec<Step> {
         Writer::new(self).write(steps)
     }

@@ -24,7 +24,8 @@ async fn planned(node: &Node) -> u64 {
     node.manager.dump().await.expect("it runs").counters["volumes_planned"]
 }
 
-/// What one more pod costs on a node with so many volumes. Of several the cheapest counts: containers grow now and then.
+/// What one more pod costs on a node with a number of volumes. Of several the cheapest
+/// counts: containers grow now and then.
 async fn cost_of_another_pod(volumes: usize) -> Cost {
     let node = Node::start().await;
     node.provide(0..volumes);

@@ -176,7 +176,7 @@ fn exports<'a>(root: &str, modules: &BTreeSet<&'a str>) -> Vec<(String, &'a str)
     exports
 }
 
-/// The first names of all paths that begin at the root of the crate, in a file so many modules below it.
+/// The first names of all paths that begin at the root of the crate, in a file that is `depth` modules below it.
 fn from_the_root(text: &str, depth: usize) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let up = "super::".repeat(depth);

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// More volumes than this are not made only to see one refused.
 const MOST: usize = 40;
 
-/// A node that carries so many volumes is given no more.
+/// A node that carries as many volumes as it can is given no more.
 ///
 /// CSI, ControllerPublishVolume: RESOURCE_EXHAUSTED if the node has its maximum of volumes.
 #[case(needs = [Creates, Attaches, Filesystem, AttachLimit], driver = Shared)]

@@ -146,7 +146,7 @@ fn pod_of_key(edge: &OperationEdge) -> &str {
     if unmount || handle(&edge.volume).is_none() { &edge.pod } else { "" }
 }
 
-/// How long to wait after so many failures in a row.
+/// How long to wait after a number of failures in a row.
 fn wait_ms(failures: u32) -> f64 {
     (500.0 * 2f64.powi(failures.saturating_sub(1).min(16) as i32)).min(CAP_MS)
 }

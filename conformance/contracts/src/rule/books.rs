@@ -347,7 +347,7 @@ impl Books {
         self.volumes.entry(id.to_owned()).or_default().deleted = false;
     }
 
-    /// Forgets volumes that are not on the node and in no call, where there are more than so many. Returns them.
+    /// Forgets volumes that are not on the node and in no call, where there are more than `most`. Returns them.
     pub(super) fn forget_gone(&mut self, most: usize) -> Vec<String> {
         // Asked at each line: it is looked through only when there can be enough of them.
         if self.volumes.len() <= most.saturating_mul(2) {

@@ -17,10 +17,10 @@ use super::{Job, Plan};
 use crate::event::{CaseReport, Status};
 use crate::message::{Outcome, Said, SharedCase};
 
-/// So many cases share a driver at most: all of them wait for its end.
+/// How many cases share a driver at most: all of them wait for its end.
 const MOST: usize = 40;
 
-/// After so many drivers that did not come through, each case has one of its own: most of them would run twice.
+/// After this number of shared drivers with a failure, each case has one of its own: most of them would run twice.
 const SETBACKS: usize = 3;
 
 /// What a lane is given.

@@ -21,7 +21,7 @@ use testbed::failure::{Breakage, Place};
 use testbed::limits;
 use testbed::message::Orders;
 
-/// So many forgotten processes are told one by one: a driver that forks without end leaves thousands.
+/// How many forgotten processes are told one by one: a driver that forks without end leaves thousands.
 const PROCESSES: usize = 10;
 
 /// How long the dead of a driver that has just ended may lie about: its orphans are PID 1's to wait for.

@@ -15,7 +15,7 @@ use super::super::{Exit, on_path, runtime};
 /// How often the files are looked at.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// So many looks without a change: whoever writes the file has written all of it.
+/// After this number of looks without a change a file is written whole.
 const STILL: u32 = 2;
 
 /// What of a file changes when it is written or replaced.

@@ -1,4 +1,4 @@
-//! Deaths at a chosen edge of a life: after so many calls, answers, mounts and effects of it.
+//! Deaths at a chosen edge of a life: after a number of its calls, answers, mounts and effects.
 
 use std::fmt;
 use std::time::Duration;
@@ -39,12 +39,12 @@ const GLANCE: Duration = Duration::from_millis(30);
 const BACK_OFF: Duration = Duration::from_secs(2);
 
 impl Bed {
-    /// How many edges there were since the journal had so many lines.
+    /// How many edges there were since the journal had `lines` lines.
     pub(crate) fn edges_since(&self, lines: usize) -> usize {
         self.journal.since(lines).iter().filter(|line| is_edge(line)).count()
     }
 
-    /// Waits until there were so many edges, or the node has nothing more to do.
+    /// Waits until there were `edges` edges, or the node has nothing more to do.
     pub(crate) async fn edge_is_reached(&self, lines: usize, edges: usize) {
         while !self.journal.wait(GLANCE, |_| self.edges_since(lines) >= edges).await {
             if self.node.wait_idle(Duration::ZERO).await.is_ok() {

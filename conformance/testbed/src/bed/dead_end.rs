@@ -9,13 +9,13 @@ use std::fmt;
 use contracts::event::{Edge, Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
 use contracts::rule::books::is_unknown;
 
-/// So many equal failures in a row end a wait: the third shows that the second was no accident.
+/// How many equal failures in a row end a wait: the third shows that the second was no accident.
 const ENOUGH: usize = 3;
 
-/// So many answers that cannot be read: the first broke a promise already, and the second says that it was no accident.
+/// How many unreadable answers end a wait: the first broke a promise, and the second shows that it was no accident.
 const ENOUGH_UNREADABLE: usize = 2;
 
-/// So many milliseconds lie between the first and the last of them at least, since an attacher tries again at once.
+/// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
 /// What was tried again and again, and failed in the same way each time.

@@ -14,7 +14,7 @@ use harness::guard::Guard;
 use super::{Bed, Result, StepError};
 use crate::failure::chain;
 
-/// A file of at least so many bytes is the image of a volume, and not what a driver remembers.
+/// From this size in bytes on, a file is the image of a volume, and not a driver's own record.
 const IMAGE: u64 = 8 << 20;
 
 /// A driver's directory that can fail.

@@ -12,7 +12,7 @@ use super::dead_end::{DeadEnd, Search};
 use super::{Bed, FUTILE, StepError, sentence};
 use crate::failure::chain;
 
-/// So many cases must have met a dead end before the next ones take it for granted.
+/// How many cases must have met a dead end before the next ones take it for granted.
 pub const SHOWN: usize = 2;
 
 /// A wait that came to nothing.

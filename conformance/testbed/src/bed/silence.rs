@@ -11,7 +11,7 @@ use super::Bed;
 /// A call that is younger may yet be answered.
 const LONG: Duration = Duration::from_secs(5);
 
-/// A call that takes so many times as long as the slowest before is one that is not answered.
+/// A call that takes this many times as long as the slowest before it counts as not answered.
 const SLOWER: f64 = 3.0;
 
 /// So long a call is waited for that earlier cases have waited for in vain.

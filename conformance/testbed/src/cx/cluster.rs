@@ -108,7 +108,7 @@ impl ClaimBuilder {
         self
     }
 
-    /// For so many bytes.
+    /// Of a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self

@@ -6,7 +6,7 @@ use super::Cx;
 pub use crate::bed::Victim;
 use crate::failure::Result;
 
-/// So many crash points are tried in a run of a case.
+/// How many crash points are tried in a run of a case.
 const TRIED: usize = 5;
 
 /// A moment from which edges are counted.
@@ -23,7 +23,7 @@ impl Cx {
         self.shared.bed.edges_since(beginning.0)
     }
 
-    /// Some of so many edges, spread over all of them. The seed says where the first one is: as many runs with one seed
+    /// Some of `edges` edges, spread over all of them. The seed says where the first one is: as many runs with one seed
     /// after the other (`--repeat`) as there are edges from one point to the next try each edge there is.
     pub fn crash_points(&self, edges: usize) -> Vec<usize> {
         let stride = edges.div_ceil(TRIED).max(1);

@@ -44,7 +44,7 @@ impl Cx {
         Ok(shape.map(|shape| self.blocks(name, shape)))
     }
 
-    /// Blocks all over a device of so many bytes.
+    /// Blocks all over a device of a size in bytes.
     pub fn blocks_of_a_device(&self, name: &str, bytes: u64) -> Blocks {
         self.blocks(name, Shape::of_device(bytes))
     }
@@ -80,7 +80,7 @@ impl Cx {
 }
 
 impl Files {
-    /// Does so many more things to them, at a path of the volume. Each is read back at once.
+    /// Does a number of further things to them, at a path of the volume. Each is read back at once.
     #[track_caller]
     pub fn change(&self, at: &Path, steps: usize) -> impl Future<Output = Result> + use<> {
         let doing = self.shared.begin(&format!("files.change({steps})"), Location::caller());

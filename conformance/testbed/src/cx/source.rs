@@ -9,7 +9,7 @@ pub fn empty_dir() -> VolumeSource {
     VolumeSource::EmptyDir { medium: String::new(), size_limit: None }
 }
 
-/// An empty directory in memory, of at most so many bytes.
+/// An empty directory in memory, limited in bytes.
 pub fn memory(limit: u64) -> VolumeSource {
     VolumeSource::EmptyDir { medium: "Memory".to_owned(), size_limit: Some(Bytes(limit)) }
 }

@@ -72,7 +72,7 @@ impl VolumeBuilder {
         self
     }
 
-    /// So many bytes large.
+    /// Of a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self

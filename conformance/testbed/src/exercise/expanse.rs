@@ -13,7 +13,7 @@ use super::dice;
 const BLOCK: u64 = 64 << 10;
 const SECTOR: usize = 512;
 
-/// So many bytes are written of a file at least: enough that no cache and no first extent holds them all.
+/// How many bytes are written of a file at least: enough that no cache and no first extent holds them all.
 const LEAST: u64 = 16 << 20;
 
 /// And at most, so that a large volume takes no longer.
@@ -33,7 +33,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// In a file where so many bytes are free: at the start, in the middle and at the end of it. Nothing where there
+    /// In a file on a volume with `free` bytes: at the start, in the middle and at the end of it. Nothing where there
     /// is too little.
     pub(crate) fn of_file(free: u64) -> Option<Self> {
         let written = (free / 2).min(MOST);
@@ -42,7 +42,7 @@ impl Shape {
         (written >= LEAST).then_some(Self { length: 4 * blocks * BLOCK * 3, stride: BLOCK, blocks, parts: 3 })
     }
 
-    /// On a device of so many bytes: a block in each of many places.
+    /// On a device of `length` bytes: a block in each of many places.
     pub(crate) fn of_device(length: u64) -> Self {
         let stride = (length / 256 / BLOCK).max(1) * BLOCK;
         Self { length: length / BLOCK * BLOCK, stride, blocks: (length / stride).max(1), parts: 1 }

@@ -36,7 +36,7 @@ struct Inode {
     history: Vec<String>,
 }
 
-/// So many entries of a file's history stand beside a difference.
+/// How many entries of a file's history are shown with a difference.
 const SHOWN: usize = 3;
 
 impl Model {

@@ -34,7 +34,7 @@ pub(super) fn read(body: &[u8]) -> Result<Value, Refused> {
     Ok(document.into())
 }
 
-/// A field as it is on the wire: a number, or so many bytes.
+/// A field as it is on the wire: a number, or bytes.
 struct Raw<'a> {
     number: u32,
     value: u64,

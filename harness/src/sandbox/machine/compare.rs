@@ -19,7 +19,7 @@ pub struct Written {
 /// How something differs from what is on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It is new: a file with so many bytes.
+    /// It is new: a file of this size in bytes.
     MadeFile(u64),
     /// It is new, with all that is in it.
     MadeDirectory,

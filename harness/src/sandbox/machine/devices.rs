@@ -38,7 +38,7 @@ const FOUND: [&str; 13] = [
 /// File systems of the kernel that programs look for.
 const MOUNTED: [&str; 2] = ["mqueue", "hugepages"];
 
-/// Loop devices come in so many, and so many more than are in use are ready to be had.
+/// How many loop devices are made at a time, and how many are kept ready beside those in use.
 const READY: u32 = 64;
 
 /// Furnishes the directory that will be `/dev`.

@@ -88,7 +88,7 @@ impl Rule {
         self
     }
 
-    /// Ends after so many steps.
+    /// Ends after this number of steps.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;

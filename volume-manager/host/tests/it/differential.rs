@@ -17,7 +17,7 @@ use simulated::Simulated;
 use crate::namespace::in_namespace;
 use crate::random::{Random, from_environment};
 
-/// A sequence stops at so many mounts: more find no other kinds of difference.
+/// The most mounts of a sequence: more find no other kinds of difference.
 const MOST_MOUNTS: usize = 150;
 
 #[test]

@@ -36,7 +36,7 @@ async fn mounted() -> Bench {
 enum Damage {
     Missing,
     Content(&'static [u8]),
-    /// So many bytes, and none of them means anything.
+    /// This number of bytes that mean nothing.
     Long(i64),
     Directory,
     Pipe,
