@@ -161,6 +161,11 @@ fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result
     }
     let ended = child.wait().context("cannot wait for `cargo test`")?;
     let mut tally = reader.tally();
+    let slowest = reader.slowest();
+    if !slowest.is_empty() {
+        eprintln!("\nnote: the slowest tests:");
+        slowest.iter().for_each(|line| eprintln!("      {line}"));
+    }
     // A program that died, or tests that do not compile, leave no counts: that must not look like success.
     if !ended.success() && tally.failed == 0 {
         tally.failed = 1;
