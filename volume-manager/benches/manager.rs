@@ -1,7 +1,7 @@
 //! How the manager's own costs grow with the volumes it has: `cargo xtask bench manager [MANY]` (default 10000).
 //!
-//! Ratios within one run, since they travel between machines and times do not. Kernel, driver and API are in
-//! memory; so is whatever they cost, which the ratios hold against the manager.
+//! Ratios within one run, since they travel between machines and times do not. Kernel, driver and API are simulated in
+//! memory; what they cost counts as the manager's cost.
 //!
 //! - one more pod, from the event to the first operation, among many volumes, a tenth of them and 100;
 //! - what a manager that has nothing to do does;

@@ -62,7 +62,7 @@ impl BlockMap {
         }
     }
 
-    /// Creates bind, link and lock, whatever an earlier attempt has left.
+    /// Creates bind, link and lock over the leftovers of any earlier attempt.
     pub(crate) async fn build(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
         host.make_dir_all(&self.global, 0o750).await?;
         host::bind::device_node(host, device, &self.bind()).await?;

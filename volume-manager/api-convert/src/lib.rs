@@ -90,8 +90,8 @@ pub fn objects(document: Value) -> Result<Vec<Object>, ConvertError> {
     Ok(vec![object(&kind, document, true)?])
 }
 
-/// Reads an object as the API server does of whoever does not ask to be told: fields that its kind does not have are
-/// dropped.
+/// Reads an object as the API server does for a client that did not ask for strict validation: fields that its kind
+/// does not have are dropped.
 ///
 /// # Errors
 ///

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::{Bad, environment, id, mode, quantity, runtime, storage};
 
-/// What files of a projected volume get if nobody says otherwise.
+/// The mode of a projected volume's files unless the pod sets another.
 const DEFAULT_MODE: i32 = 0o644;
-/// How long a projected token lasts if nobody says otherwise.
+/// How long a projected token lasts unless the pod sets another time.
 const DEFAULT_EXPIRATION: i64 = 3600;
 
 pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {

@@ -82,7 +82,7 @@ impl Default for AdvancingClock {
 }
 
 impl AdvancingClock {
-    /// Skips `by`: whoever sleeps until a moment that is now past wakes at once.
+    /// Skips `by`: a sleep whose end is now past ends at once.
     pub fn advance(&self, by: Duration) {
         self.ahead.send_modify(|ahead| *ahead += by);
     }

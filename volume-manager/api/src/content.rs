@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::object::{Meta, Reference};
 
-/// A value nobody may see: its `Debug` is a mask. It can be sent, not shown.
+/// A secret value: its `Debug` is a mask. It can be sent, not shown.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sensitive<T>(T);
@@ -18,7 +18,7 @@ impl<T> Sensitive<T> {
         Self(value)
     }
 
-    /// The value. Whoever calls this must not write it down.
+    /// The value. The caller must not write it down.
     pub fn reveal(&self) -> &T {
         &self.0
     }

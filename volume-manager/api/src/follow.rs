@@ -1,4 +1,4 @@
-//! Following the objects of a kind for ever, whatever becomes of the stream.
+//! Following the objects of a kind for ever, across all failures of the stream.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum News {
     Applied(Object),
     /// An object is gone; this is what it last was.
     Deleted(Object),
-    /// There are these and no others. What else is known has gone while nobody was listening.
+    /// These objects exist and no others. All other known ones were deleted while the stream was interrupted.
     Only(BTreeSet<Key>),
 }
 
@@ -78,7 +78,7 @@ impl Following {
         }
     }
 
-    /// Sends all that is heard as events, until nobody receives them.
+    /// Sends all news as events, until the receiver is dropped.
     pub async fn send_to<T>(mut self, events: mpsc::UnboundedSender<T>, event: impl Fn(Kind, News) -> T) {
         while events.send(event(self.kind, self.next().await)).is_ok() {}
     }

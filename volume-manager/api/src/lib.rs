@@ -64,8 +64,8 @@ pub trait ApiSource: fmt::Debug + Send + Sync + 'static {
     /// ends. A source that loses its server ends the stream; the watcher starts again.
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError>;
 
-    /// Makes an object and returns it as stored. An event comes without a name and is given one that no other
-    /// has: two that say the same of one pod are two, whoever wrote them in whichever of its lives.
+    /// Makes an object and returns it as stored. An event comes without a name and gets one that no other has: two
+    /// events with the same text about one pod are two objects, even from one writer, before and after its restart.
     async fn create(&self, object: Object) -> Result<Object, ApiError>;
 
     /// Replaces an object. A `resource_version` that is not empty must be the stored one.
@@ -125,7 +125,7 @@ impl ApiError {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// Whether the same request may well succeed later without anybody doing anything.
+    /// Whether the same request may well succeed later without a change by the caller or the user.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }

@@ -20,7 +20,7 @@ pub struct Meta {
     pub resource_version: String,
     /// When it was made, in RFC 3339.
     pub created: Option<String>,
-    /// When somebody asked for its deletion, in RFC 3339.
+    /// When its deletion was requested, in RFC 3339.
     pub deleted: Option<String>,
     /// Seconds a deleted pod was given.
     pub deletion_grace: Option<i64>,

@@ -26,7 +26,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// A write that wins over whatever was written meanwhile.
+    /// A write that wins over any write made meanwhile.
     pub fn of(key: Key, body: PatchBody) -> Self {
         Self { key, resource_version: String::new(), body }
     }

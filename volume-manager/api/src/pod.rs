@@ -36,7 +36,7 @@ pub struct Pod {
     pub host_network: bool,
     /// The host name it asked for.
     pub hostname: String,
-    /// What it is called whatever else it asks for, as the API has it: even an empty name overrides.
+    /// The host name that overrides all others, as the API has it: even an empty one overrides.
     pub hostname_override: Option<String>,
     /// The subdomain it asked for.
     pub subdomain: String,

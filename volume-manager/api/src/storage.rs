@@ -205,7 +205,7 @@ pub enum PersistentSource {
         /// Whether it is mounted read-only.
         read_only: bool,
     },
-    /// A path of whatever node.
+    /// A path of the node that the pod runs on.
     HostPath {
         path: String,
         /// What must be there; empty for anything.

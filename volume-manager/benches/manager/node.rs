@@ -1,4 +1,4 @@
-//! A node whose pods have one volume each, on the simulated kernel, with nobody who watches or judges.
+//! A node whose pods have one volume each, on the simulated kernel, without a recorder or a judge.
 
 use std::ops::Range;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! An attachment that is to be made is published to its node by the driver's controller service, and one that is
 //! being deleted is unpublished before its finalizer goes. As long as a volume has an attachment, a finalizer
-//! keeps the volume's object: without it, nobody would know what to detach.
+//! keeps the volume's object: without it, the attacher would not know what to detach.
 
 mod decide;
 mod task;

@@ -47,7 +47,7 @@ impl Reconciler for Hands {
             (None, Some(Object::Pod(pod))) => vec![pod.key()],
             (Some(Object::Pod(pod)), None) => templates(pod).map(|(claim, _)| key(pod, claim)).collect(),
             (None, Some(Object::Claim(claim))) if owner(claim).is_some() => vec![claim.key()],
-            // Somebody took it away from a pod that may still be there.
+            // The claim was deleted, and its pod may still be there.
             (Some(Object::Claim(claim)), None) => {
                 let pod =
                     owner(claim).map(|pod| Key::namespaced(Kind::Pod, &claim.meta.namespace, &pod.name));

@@ -155,7 +155,7 @@ impl Hands {
         let name = &claim.meta.name;
         let message = format!("external resizer is modifying volume {name} with vac {target}");
         self.tell(claim, Severity::Normal, "VolumeModify", message).await?;
-        // Before the call: from then on the volume may have these attributes, whatever becomes of the answer.
+        // Before the call: from then on the volume may have these attributes, even if the answer is lost.
         self.refused().remove(&claim.key());
         let request = v1::ControllerModifyVolumeRequest {
             volume_id: csi.handle.to_string(),

@@ -175,7 +175,7 @@ impl<R: Reconciler> Controller<R> {
             let (reconciler, sender) = (Arc::clone(&self.reconciler), self.sender.clone());
             self.tasks.spawn(async move {
                 let result = reconciler.reconcile(&key).await;
-                // Nobody is left to hear of it when the controller has been dropped.
+                // The receiver is gone when the controller has been dropped.
                 sender.send((key, result)).ok();
             });
         }

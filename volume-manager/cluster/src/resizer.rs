@@ -149,7 +149,7 @@ impl Hands {
         csi: &CsiSource,
         size: Bytes,
     ) -> Result<(), Trouble> {
-        // Before the call: from then on the volume may have this size, whatever becomes of the answer.
+        // Before the call: from then on the volume may have this size, even if the answer is lost.
         let began = ClaimStatusPatch {
             allocated: Some(size),
             resize: Some(decide::IN_PROGRESS.to_owned()),

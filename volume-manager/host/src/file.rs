@@ -66,7 +66,7 @@ impl Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirEntry {
     pub name: OsString,
-    /// As the directory lists it: a link is a link, whatever its target is.
+    /// As the directory lists it: a link is a link, with any target.
     pub kind: FileKind,
 }
 

@@ -56,8 +56,8 @@ impl Failure {
         self.sign
     }
 
-    /// The same error with another class, for a caller that knows more: an error before any risky call is
-    /// transient, whatever its cause.
+    /// The same error with another class, for a caller that knows more: an error before any risky call is transient for
+    /// any cause.
     #[must_use]
     pub fn with_class(self, class: ErrorClass) -> Self {
         Self { class, ..self }

@@ -116,7 +116,7 @@ fn source(
     }
 }
 
-/// Whether a claim exists that nobody has deleted.
+/// Whether a claim exists and is not being deleted.
 pub(crate) fn is_there(api: &SimulatedApi, volume: usize) -> bool {
     api.find::<Claim>("default", &claim_name(volume)).is_some_and(|claim| !claim.meta.is_deleting())
 }

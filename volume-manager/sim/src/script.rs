@@ -203,7 +203,7 @@ pub enum Step {
         pod: u32,
     },
     /// The node is lost, and its pods with it, for longer than the controller waits before it detaches by force.
-    /// Then it comes back, with whatever its kernel still has mounted.
+    /// Then it comes back, with the mounts that its kernel still has.
     LoseNode {
         /// How long it is away.
         away: Duration,
@@ -404,7 +404,7 @@ impl Scenario {
     }
 }
 
-/// Keeps the steps of a script sensible: who is there is synced and removed, and nobody else.
+/// Keeps the steps of a script sensible: only pods that exist are synced and removed.
 struct Writer {
     random: Rng,
     volumes: usize,

@@ -220,7 +220,7 @@ impl World {
         }
         let pod = Arc::new(objects::pod(&self.scenario, number, volumes));
         if self.scenario.provisioned {
-            // Controllers make whatever it needs.
+            // The controllers make its volumes.
         } else if self.forbidden(number) == Some(Forbidden::SomebodyElses) {
             self.make(Disk::forbidden(&self.scenario, Forbidden::SomebodyElses, number));
         } else if objects::has_its_own(&self.scenario, number) {

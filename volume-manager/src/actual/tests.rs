@@ -323,7 +323,7 @@ fn uncertain_stage_has_the_label_of_its_attempt() {
     let label_after = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
     let mut ways = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
     assert_eq!(label_after(&ways).as_deref(), Some("one"));
-    // Whatever comes of the next attempt, the first may still be there.
+    // After an uncertain attempt the first label may still be mounted, for any outcome of the next attempt.
     for class in CLASSES {
         ways.extend([device_uncertain(), device_failed_with("one", class)]);
         assert_eq!(label_after(&ways).as_deref(), Some("one"));

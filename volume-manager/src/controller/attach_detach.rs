@@ -1,5 +1,5 @@
-//! The attach/detach controller: attaches what pods want to the nodes they are bound to, and takes away what
-//! nobody wants once the node has let go of it.
+//! The attach/detach controller: attaches what pods want to the nodes they are bound to, and detaches what no pod wants
+//! once the node has let go of it.
 //!
 //! It keeps three promises to the node. A volume is detached only while the node does not say that it uses
 //! it, unless the node is long gone or was declared so. The node's object stops saying "attached" before the
@@ -225,7 +225,8 @@ impl Controller {
             }
             Step::Detach { volume, node, forced } => {
                 let spec = book.get_mut(&volume, &node).and_then(|entry| {
-                    // Also where nobody could be told: a node that comes back meanwhile must not hear of it.
+                    // Also where the node's status could not be written: a node that comes back must not see the volume
+                    // there.
                     entry.reported = false;
                     entry.spec.clone()
                 });

@@ -223,7 +223,7 @@ async fn write<S: Source>(
     for point in nested_mount_points(&request.pod, &request.outer)? {
         cx.host.make_dir_all(&dir.join(point), 0o755).await?;
     }
-    // Containers can only read these files, whatever their mounts say.
+    // Containers can only read these files, even if their mounts are writable.
     let ownership = request.group.map(|gid| OwnershipChange { gid, read_only: true });
     let written = atomic_writer::write(&*cx.host, dir, payload, ownership).await;
     if written.is_err() && request.before == plugin_api::Before::Absent {
@@ -269,7 +269,7 @@ impl<S: Source> VolumePlugin for ContentPlugin<S> {
         let dir = self.target(&cx.paths, &request.pod.uid(), &request.spec.name());
         cx.mark.pod_uncertain().await?;
         write::<S>(cx, request, &dir, &payload).await.map_err(|error| {
-            // The directory may exist, whatever failed.
+            // The directory may exist after any failure.
             Failure::from(error).with_class(ErrorClass::Uncertain)
         })?;
         Ok(Mounted { path: dir, read_only: true, managed: true, selinux_relabel: true })

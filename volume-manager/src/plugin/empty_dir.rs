@@ -121,7 +121,7 @@ impl Dir {
         host.mount(&spec).await
     }
 
-    /// Everyone may write, whatever the umask is.
+    /// Every user may write, with any umask.
     async fn make_dir(&self, host: &dyn Host) -> Result<(), HostError> {
         host.make_dir_all(&self.path, 0o777).await?;
         let there = host.symlink_metadata(&self.path).await?;
@@ -277,7 +277,7 @@ impl VolumePlugin for EmptyDirPlugin {
         };
         cx.mark.pod_uncertain().await?;
         let made = dir.set_up(cx, &medium, &request.pod, request.group).await;
-        // Some of it may exist, whatever failed.
+        // Some of it may exist after any failure.
         made.map_err(|error| Failure::from(error).with_class(ErrorClass::Uncertain))?;
         Ok(Mounted { path: dir.path, read_only: false, managed: true, selinux_relabel: true })
     }

@@ -316,7 +316,7 @@ impl Bench {
         lines
     }
 
-    /// The same without directories: what stays behind that somebody has to care for.
+    /// The same without directories: the leftovers that need a cleanup.
     pub(crate) async fn files(&self) -> Vec<String> {
         let tree = self.tree().await;
         tree.lines().filter(|line| !line.ends_with('/')).map(str::to_owned).collect()
@@ -352,7 +352,7 @@ impl Disk {
     }
 }
 
-/// All loop devices over files below a directory, whoever has attached them: they outlive a mount namespace.
+/// All loop devices over files below a directory, of any process: they outlive a mount namespace.
 struct LoopsBelow(PathBuf);
 
 impl Drop for LoopsBelow {

@@ -123,7 +123,7 @@ impl ScriptedDriver {
         self.state().verbose = true;
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the driver has stopped listening.
     pub fn set_down(&self, down: bool) {
         self.state().down = down;
     }

@@ -56,7 +56,7 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrownBy {
     Nobody,
-    /// Somebody who leaves nothing to do on the node.
+    /// A controller that leaves nothing to do on the node.
     Others,
 }
 
@@ -171,7 +171,7 @@ impl Toy {
         Some(Told { step: step.to_owned(), class }.into())
     }
 
-    /// Returns when nobody holds a step any more.
+    /// Returns when the step is not held any more.
     async fn released(&self, step: &str) {
         loop {
             let released = self.shared.released.notified();

@@ -16,7 +16,7 @@ use node::Node;
 struct Cost {
     /// How many volumes were compared with what they should be.
     planned: u64,
-    /// How often anything was allocated. Whoever copies, sorts or reads all volumes asks often.
+    /// How often anything was allocated. Code that copies, sorts or reads all volumes allocates often.
     allocations: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What holds of everything that may run and wait, whatever is asked for: held against a plainer book.
+//! Properties of the pending operations, for any sequence of requests: compared with a plainer model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl Book {
         self.failed.len() < before
     }
 
-    /// The volumes on which somebody may be told by now.
+    /// The volumes whose waiters may be told by now.
     fn take_due(&mut self, now: Instant) -> BTreeSet<VolumeName> {
         let due = |(_, until): &(&(OperationName, Key), &Instant)| **until <= now;
         let volumes = self.waits.iter().filter(due).map(|((_, key), _)| key.volume.clone()).collect();
@@ -163,7 +163,7 @@ proptest! {
             let climbed: Vec<u32> = pending.ladders().map(|(_, ladder)| ladder.failures).collect();
             prop_assert_eq!(climbed.iter().sum::<u32>(), book.failed.values().map(|(n, _)| n).sum::<u32>());
         }
-        // Once everything has ended and its time has come, whoever waited is told, and may start.
+        // Once all operations have ended and their back-off is over, the waiting ones are told, and may start.
         for (id, name, key) in std::mem::take(&mut book.running) {
             pending.finish(id, Ended::Well, now);
             book.ended(name, key, Ended::Well, now);

@@ -147,7 +147,7 @@ impl World {
         self
     }
 
-    /// The containers of a pod are gone, whatever it wants.
+    /// The containers of a pod are gone, even if it wants volumes.
     fn stopped(mut self, pod: &str) -> Self {
         self.running.remove(&pod.into());
         self
@@ -436,7 +436,7 @@ fn attachable_volumes_wait_for_the_node_to_say_both_things() {
     };
     check(world(false).node_has("data"), expect![[""]]);
     check(world(true).node_has_nothing(), expect![[""]]);
-    // Not heard of yet is not a word for it, unless nobody listens.
+    // A node that was not heard of yet has reported nothing, unless nodes are not followed.
     check(world(true), expect![[""]]);
     check(
         world(true).node_is_unfollowed(),

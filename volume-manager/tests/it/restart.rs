@@ -141,8 +141,8 @@ async fn nothing_is_unmounted_before_the_node_was_read_but_mounts_go_on() {
     "#]]);
 }
 
-/// Somebody has detached it by force. The kubelet mounts it again before it is attached, and says that it is not in use
-/// as soon as no pod wants it.
+/// The volume was detached by force. The kubelet would mount it again before it is attached, and report it as not in
+/// use as soon as no pod wants it.
 #[tokio::test(start_paused = true)]
 async fn volume_detached_by_force_is_attached_again_before_use() {
     let world = found();
@@ -352,7 +352,7 @@ async fn garbage_below_the_root_stands_for_nothing() {
     kernel.make_dir_all(&unknown, 0o750).expect("it is writable");
     kernel.symlink(Path::new("/"), &pods.join("web/volumes/kubernetes.io~toy/link")).expect("it is writable");
     kernel.symlink(Path::new("/"), &pods.join("linked")).expect("it is writable");
-    // What is below is another pod's, and what has no text for a name nobody here has made.
+    // These links lead to another pod's volumes, and a directory whose name is not text was not made by the kubelet.
     let theirs = pods.join("thief/volumes");
     kernel.make_dir_all(&pods.join("thief"), 0o750).expect("it is writable");
     kernel.symlink(&pods.join("web/volumes"), &theirs).expect("it is writable");

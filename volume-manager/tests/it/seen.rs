@@ -183,7 +183,7 @@ async fn a_pod_of_another_label_is_told_whom_it_waits_for() {
     world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect("nobody has it any more");
 }
 
-/// An operation that panics has failed, and nobody else has.
+/// An operation that panics has failed, and no other has.
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_its_operation_alone() {
     let world = World::new().await;

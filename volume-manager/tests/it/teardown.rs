@@ -22,7 +22,7 @@ macro_rules! paused {
     };
 }
 
-/// A world in which `web` has been given `data`, whatever came of it, and is now gone.
+/// A world in which `web` was given `data`, with the outcome that `fail` sets, and is now gone.
 async fn after(fail: impl FnOnce(&World)) -> (World, PodUid) {
     let world = World::new().await;
     world.volume("data");

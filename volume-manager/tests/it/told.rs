@@ -1,5 +1,5 @@
-//! What the manager tells whoever listens: its books, its events, what the node must say it uses, and what it
-//! says of itself when it is asked.
+//! What the manager tells its listeners: changes of its state, events, the volumes in use, and its answers to
+//! questions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ async fn volumes_in_use_are_reported_on_change_only() {
     "#]]
     .assert_eq(&world.toy.story());
 
-    // What need not be attached is nobody's affair.
+    // A volume that need not be attached is not reported in use.
     world.toy.set_attachable(false);
     world.volume("local");
     world.run("db", &["local"]).await;
@@ -219,7 +219,7 @@ async fn it_says_what_it_waits_for_and_what_it_does() {
     assert_eq!((counters["operations_done"], counters["operations_failed"]), (3, 2));
 }
 
-/// The pod is told nothing of the node's paths. Nobody is told of what is taken back, and the log may name them.
+/// The pod is told nothing of the node's paths. A failed unmount gives no event, and the log may name paths.
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_the_pod_is_told_of_names_no_path() {
     let world = World::new().await;
@@ -277,7 +277,7 @@ async fn container_gets_a_device_without_label_or_group() {
     .assert_debug_eq(&has);
 }
 
-/// Whoever writes the node's object has to take back what an earlier manager wrote there.
+/// The writer of the node's object has to take back what an earlier manager wrote there.
 #[tokio::test(start_paused = true)]
 async fn volumes_in_use_are_reported_after_recovery() {
     let mut world = World::starting();

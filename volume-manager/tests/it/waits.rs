@@ -1,5 +1,5 @@
-//! Who waits is told when what they wait for has come, and neither sooner nor later: time passes here only
-//! when nothing else does, so that a wake-up nobody sent is one that comes at the end of its time.
+//! A waiter is told when what it waits for has come, neither sooner nor later. Time passes here only when nothing else
+//! does, so that a wake-up without a sender is one that comes at the deadline.
 
 use std::path::Path;
 use std::time::Duration;

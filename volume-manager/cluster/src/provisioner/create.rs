@@ -43,7 +43,8 @@ impl Hands {
         }
         let class_name = claim.spec.class.clone().unwrap_or_default();
         let class: Arc<Class> = api::get(&*self.api, "", &class_name).await?;
-        // Nobody chooses a node for a claim that is being deleted: what an earlier call has left is found without one.
+        // The scheduler chooses no node for a claim that is being deleted: what an earlier call left is found without
+        // one.
         let lacks_node = !claim.meta.annotations.contains_key(annotations::SELECTED_NODE);
         if class.wait_for_consumer && lacks_node && !claim.meta.is_deleting() {
             return Ok(());

@@ -68,7 +68,7 @@ fn attach(held: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
             let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
             rustix::mount::move_mount(&tree, "", target, "", both)
         }
-        // Kernels before 5.2. Links in /proc/…/fd lead to the open files, whatever their names are now.
+        // Kernels before 5.2. Links in /proc/…/fd lead to the open files, even if they were renamed.
         Err(Errno::NOSYS) => {
             let link = |fd: BorrowedFd<'_>| {
                 let number = rustix::path::DecInt::from_fd(fd);
@@ -126,7 +126,7 @@ fn open_base(base: &Path) -> Result<OwnedFd> {
     rustix::fs::open(base, flags, Mode::empty()).map_err(|error| HostError::os(Action::Open, base, error))
 }
 
-/// Opens `sub` in one resolution that cannot leave `dir`, whatever is renamed meanwhile.
+/// Opens `sub` in one resolution that cannot leave `dir`, even if directories are renamed meanwhile.
 fn step(dir: BorrowedFd<'_>, sub: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let sub = if sub.as_os_str().is_empty() { Path::new(".") } else { sub };

@@ -133,7 +133,7 @@ fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Re
 /// Without it, opening a pipe waits for its other end.
 const NO_WAITING: OFlags = OFlags::NONBLOCK;
 
-/// Refuses pipes and devices: they could block whoever reads or writes, or never end.
+/// Refuses pipes and devices: they could block the reader or writer, or never end.
 fn regular(file: File) -> io::Result<File> {
     match FileType::from_raw_mode(file.metadata()?.mode()) {
         FileType::RegularFile => Ok(file),

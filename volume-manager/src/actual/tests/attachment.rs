@@ -40,7 +40,7 @@ fn an_attachment_that_a_mount_has_found_is_not_denied_later() {
     assert_eq!(attachability(&actual), Some(Attachability::Yes));
 }
 
-/// What was read back without an attachment, and what nobody certainly uses, may have been attached since.
+/// A volume recovered as not attachable may have been attached since, unless a certain mount uses it.
 #[test]
 fn only_what_is_attachable_and_unused_is_attached_after_all() {
     let used = || Transition::PodMounted(record(), mounted());

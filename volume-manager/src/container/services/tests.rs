@@ -134,7 +134,7 @@ impl ApiSource for Streams {
     }
 }
 
-/// Whoever follows has nothing more to do when time passes.
+/// Lets the follower handle everything it has received: time passes only when it waits.
 async fn settle() {
     TokioClock::shared().sleep(Duration::from_millis(1)).await;
 }

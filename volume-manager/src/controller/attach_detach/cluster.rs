@@ -68,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// Whatever else there was of a kind has gone while nobody was listening.
+    /// Forgets the objects of a kind that are not in the list: they were deleted while the watch was interrupted.
     fn keep_only(&mut self, kind: Kind, there: &BTreeSet<Key>) {
         match kind {
             Kind::Node => self.nodes.retain(|_, node| there.contains(&node.key())),
@@ -128,7 +128,7 @@ impl Cluster {
         self.nodes.get(node).is_some_and(|node| node.meta.annotations.contains_key(MANAGED))
     }
 
-    /// Whether somebody has declared that a node is gone for good.
+    /// Whether the node has the out-of-service taint: it is gone for good.
     pub(super) fn is_out_of_service(&self, node: &NodeName) -> bool {
         let taints = self.nodes.get(node).into_iter().flat_map(|node| &node.taints);
         taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)

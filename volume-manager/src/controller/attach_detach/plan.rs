@@ -12,7 +12,7 @@ use super::book::{Book, Entry};
 use super::cluster::{Cluster, Desired, Wanted};
 use super::reports::Reports;
 
-/// How long a node that is not ready may keep a volume nobody wants.
+/// How long a node that is not ready may keep a volume no pod wants.
 pub(super) const PATIENCE: Duration = Duration::from_secs(360);
 
 /// Something to do.

@@ -1,5 +1,5 @@
-//! What nodes are told of what is attached to them: who is being told, and of whom nobody knows what they were
-//! told last.
+//! The writes of `volumesAttached` to nodes' statuses: which nodes are being written to, what each was told last, and
+//! for which nodes that is unknown because a write failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

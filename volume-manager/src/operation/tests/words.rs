@@ -50,7 +50,7 @@ fn operations_are_called_as_the_kubelet_calls_them() {
     }
 }
 
-/// The step and the reason of the event, where there is one; each operation is one of a plugin that nobody has.
+/// The step and the reason of the event, if there is one. Each operation names a plugin that is not registered.
 #[tokio::test]
 async fn missing_plugin_is_reported_to_waiting_pods_only() {
     let plugin = PluginName::new("kubernetes.io/paper");

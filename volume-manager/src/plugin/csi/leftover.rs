@@ -44,8 +44,8 @@ pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<Mo
     Ok(MountDir::Removed)
 }
 
-/// Removes the mount directory after a failed call. A mount there shows that the call had its effect, whatever
-/// code it answered, so its undo has to be called.
+/// Removes the mount directory after a failed call. A mount there shows that the call had its effect, with any code it
+/// answered, so its undo has to be called.
 pub(crate) async fn remove_after_failure(host: &dyn Host, mount: &Path) -> Result<Undo, HostError> {
     Ok(match remove_mount_dir(host, mount).await? {
         MountDir::Removed => Undo::Complete,

@@ -106,7 +106,7 @@ async fn nothing_leads_out_of_the_volume_and_no_path_of_the_host_is_told() {
     assert!(host.mount_table().await.unwrap().below(&scene.bench.path("pods")).next().is_none());
 }
 
-/// Somebody swaps a directory for a link that leads out, again and again, while it is being bound.
+/// Another process swaps a directory for a link that leads out, again and again, while it is being bound.
 #[tokio::test]
 async fn a_link_that_is_swapped_in_while_we_look_never_shows_the_outside() {
     let Some(scene) = Scene::set().await else { return };
@@ -155,7 +155,7 @@ async fn a_volume_leaves_only_after_its_sub_paths() {
     assert!(table.at(&target).is_none() && table.at(&scene.volume).is_none());
 }
 
-/// What a bind covers is nobody's but the node's: a directory or a file, as what is bound.
+/// The mount point of a bind is for the node alone: a directory or a file, like the source of the bind.
 #[tokio::test]
 async fn the_place_of_a_bind_is_of_its_kind() {
     let (bench, host) = Bench::simulated();

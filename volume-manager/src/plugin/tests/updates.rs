@@ -154,7 +154,7 @@ async fn a_token_is_asked_for_at_each_sync_and_its_link_is_its_readers() {
     sync(&mut bench).await;
     assert_eq!(bench.api.tokens().len(), 2);
 
-    // Where nobody in particular reads it, it has the mode of all files.
+    // Without a user that all containers share, the file has the mode of all files.
     bench.pod.security.run_as_user = None;
     bench.inline(VolumeSource::Projected { sources: vec![token("other")], default_mode: 0o640 });
     sync(&mut bench).await;

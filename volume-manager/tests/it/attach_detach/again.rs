@@ -1,4 +1,4 @@
-//! What is tried again, and when: after failures, after successes, and after somebody else's detach.
+//! What is tried again, and when: after failures, after successes, and after a detach by another client.
 
 use api::error::ErrorClass::Uncertain;
 
@@ -103,7 +103,7 @@ async fn volume_missing_during_a_detach_is_kept() {
     );
 }
 
-/// Its attachment may say that nothing is attached because nobody got so far as to say more.
+/// The attachment may say "not attached" because the attacher stopped before it wrote its result.
 #[tokio::test(start_paused = true)]
 async fn uncertain_attachment_is_detached_despite_its_status() {
     let control = Control::with_data_on_one().await;

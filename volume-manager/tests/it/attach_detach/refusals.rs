@@ -28,7 +28,8 @@ async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_a
         detach data from one
           Final
     "#]]);
-    // Nobody knows whether it still is: the node is told only when it certainly is again.
+    // After a failed detach the attachment is uncertain: the node is told only when the volume is certainly attached
+    // again.
     control.toy.hold("attach data to one");
     control.run("db", "one", &["data"]).await;
     control.pass(600).await;

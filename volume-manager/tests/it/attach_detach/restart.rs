@@ -5,7 +5,7 @@ use api::{Attachment, CsiDriver, Object};
 use super::*;
 
 impl Control {
-    /// The attachment of a volume to a node, as whoever attaches it leaves it.
+    /// The attachment of a volume to a node, as an earlier controller leaves it.
     fn attachment(&self, volume: &str, node: &str) {
         let (volume, node) = (volume.to_owned(), node.to_owned());
         let meta = Meta::named("", format!("{volume}-{node}"));

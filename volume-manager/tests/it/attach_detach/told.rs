@@ -1,4 +1,4 @@
-//! What nodes are told, however late their answers are and whoever goes meanwhile.
+//! What nodes are told, with late answers and volumes or nodes that go meanwhile.
 
 use api::AttachedVolume;
 

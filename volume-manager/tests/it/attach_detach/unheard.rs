@@ -1,5 +1,5 @@
-//! What happens while nobody listens: it is known as soon as somebody does again, and nothing is done without
-//! a pause until then.
+//! Changes while the watch is interrupted: the controller knows them as soon as it watches again, and retries with a
+//! pause until then.
 
 use api::CsiDriver;
 

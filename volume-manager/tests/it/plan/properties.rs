@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever the books say.
+//! Properties of every plan, for any desired and actual state.
 
 use proptest::prelude::*;
 

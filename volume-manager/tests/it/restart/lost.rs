@@ -1,4 +1,5 @@
-//! What has lost the record of which volume it is: what a pod wants tells, or the volume's object. Nobody else does.
+//! Staged volumes and directories without their record: a pod that wants the volume identifies them, or the volume's
+//! object. Nothing else does.
 
 use std::path::Path;
 use std::time::Duration;
@@ -102,7 +103,7 @@ async fn a_stage_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
     "#]]);
 }
 
-/// Nobody knows for which pod it was staged, and so with which label.
+/// It is unknown for which pod the volume was staged, and so with which label.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_made_anew_for_a_pod_with_a_label() {
     let mut world = World::starting();
@@ -210,7 +211,7 @@ async fn known_volume_does_not_explain_an_unreadable_directory() {
     world.end(&db);
     world.idle().await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("other")]));
-    // Whoever uses it without an attachment does not speak for what was left.
+    // A pod that uses the volume without an attachment does not account for the mount that was left.
     world.toy.set_attachable(false);
     world.volume("other");
     world.run("new", &["other"]).await;
@@ -353,7 +354,7 @@ async fn a_stage_without_a_record_is_not_that_of_a_pod_because_another_has_a_dir
     "#]]);
 }
 
-/// Whoever may have it has it taken away, whether a pod that wants it explains it or its object does.
+/// The pods that may have the volume lose it, whether a pod that wants it identifies it or its object does.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_leaves_the_pods_that_may_have_it() {
     for wanted in [false, true] {

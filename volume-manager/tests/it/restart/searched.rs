@@ -1,4 +1,4 @@
-//! Directories that explain nothing: when somebody looks for what they stand for, and what is said of it.
+//! Directories without an identity: when the manager looks up their volume, and what it reports.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn unexplained() -> World {
     world
 }
 
-/// How often somebody looked for what a directory stands for, and how often in vain.
+/// How often the manager looked up the volume of a directory, and how often in vain.
 async fn searches(world: &World) -> (u64, u64) {
     let counters = world.manager.dump().await.expect("it runs").counters;
     let count = |name: &str| counters.get(name).copied().unwrap_or_default();
@@ -141,7 +141,7 @@ async fn a_directory_nobody_can_explain_is_looked_into_again_when_its_volume_app
     "#]]);
 }
 
-/// Whoever was asked may have answered before it appeared. What has another name changes nothing.
+/// The plugin may have answered before the volume appeared. A volume with another name changes nothing.
 #[tokio::test(start_paused = true)]
 async fn volume_added_during_a_lookup_is_looked_up_again() {
     let world = unexplained();
@@ -256,7 +256,7 @@ async fn a_directory_that_is_not_mounted_on_and_not_empty_is_looked_into() {
     "#]]);
 }
 
-/// It is not looked through: whatever it leads to says nothing of the pod.
+/// The link is not followed: its target says nothing about the pod.
 #[tokio::test(start_paused = true)]
 async fn a_link_that_leads_to_an_empty_directory_is_looked_into() {
     let mut world = World::starting();

@@ -13,7 +13,7 @@ use crate::world::{World, unique};
 const MOMENT: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Whoever follows the books knows all that is in them.
+/// A listener for state changes hears of all volumes in the actual state.
 #[tokio::test(start_paused = true)]
 async fn reconstructed_volumes_are_reported_as_state_changes() {
     let mut world = World::starting();
@@ -134,7 +134,7 @@ async fn only_the_pods_that_may_have_it_wait_for_what_nobody_can_explain() {
     assert_eq!(ends("other").await, "nothing");
 }
 
-/// It may be there, whatever the failure says.
+/// The volume may be staged, even if staging fails with a final error.
 #[tokio::test(start_paused = true)]
 async fn volume_wanted_before_recovery_ended_explains_its_directory() {
     let mut world = World::starting();
@@ -204,7 +204,7 @@ async fn reconstructed_volume_that_is_not_listed_as_attached_is_in_use_until_it_
     assert_eq!(world.manager.volumes_in_use().await, Some(Vec::new()));
 }
 
-/// Nobody would ever say that all of them are known.
+/// Such a node would never hear that all driver objects are known.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_follows_no_objects_does_not_wait_for_those_of_drivers() {
     for follows in [true, false] {

@@ -1,4 +1,4 @@
-//! Links in the node's tree that lead out of it: whoever changes something there does not follow them.
+//! Links in the node's tree that lead out of it: no change follows them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use super::ground::on_the_kernel;
 
 const RECORD: &str = "vol_data.json";
 
-/// A directory of somebody else's, with what a volume's directory has in it.
+/// A directory outside of the node's tree, with the content of a volume's directory.
 fn make_canary(directory: &Path) -> PathBuf {
     fs::create_dir_all(directory.join("mount")).unwrap();
     fs::write(directory.join(RECORD), "canary").unwrap();

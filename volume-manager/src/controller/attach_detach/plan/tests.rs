@@ -11,7 +11,7 @@ use crate::plugin::testing::volume;
 
 const LONG_AGO: u64 = 360;
 
-/// `data` on the node `one`, which nobody wants: everything that says whether it goes.
+/// `data` on the node `one`, which no pod wants: everything that decides whether it is detached.
 #[derive(Debug, Clone, Copy)]
 struct Unwanted {
     in_use: bool,
@@ -98,7 +98,7 @@ async fn unwanted_attachment_is_detached_when_the_node_is_done() {
         (FREE, "detach, asking the node"),
         (Unwanted { reported: true, ..FREE }, "tell the node first"),
         (Unwanted { told: true, ..FREE }, "tell the node first"),
-        // Whatever it is being told may say that it is attached, and so may what was told it in vain.
+        // A status write under way may report the volume as attached, and so may one that failed.
         (Unwanted { write: Write::UnderWay, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..DEAD }, ""),

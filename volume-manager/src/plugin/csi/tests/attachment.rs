@@ -36,7 +36,7 @@ impl Scene {
         self.bench.api.read("", &Self::name())
     }
 
-    /// Somebody changes the attachment; one that is not there is made.
+    /// Changes the attachment as the controller would; makes it if it does not exist.
     fn change(&self, change: impl FnOnce(&mut Attachment)) {
         let mut attachment = self.attachment().unwrap_or_default();
         attachment.meta.name = Self::name();
@@ -213,7 +213,7 @@ impl Scene {
         self.change(|attachment| attachment.detach_error = said("it is busy"));
     }
 
-    /// Nobody does anything.
+    /// The controller does nothing.
     fn leave(&self) {}
 }
 

@@ -262,7 +262,7 @@ async fn a_device_that_is_not_attached_is_not_staged() {
     assert!(!story.contains("call") && !story.contains("mark"), "{story}");
 }
 
-/// Whatever stops it after the unstaging, it is not done: the books keep the volume, and it is tried again.
+/// A failure after unstaging leaves the operation undone: the actual state keeps the device, and the unmap is retried.
 #[tokio::test]
 async fn a_device_has_left_only_when_nothing_is_left_of_it_and_nobody_has_it_open() {
     for (method, step) in

@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::testing::{Bench, DRIVER};
 
-/// Whatever the API does not say may be said at the next attempt: the books stay as they are.
+/// An object that the API does not give now may come at the next attempt: the actual state does not change.
 #[tokio::test]
 async fn api_failure_changes_no_state() {
     type Need = fn(&mut Bench);
@@ -77,7 +77,7 @@ async fn a_directory_or_a_record_that_cannot_be_made_is_a_final_error_and_leaves
     }
 }
 
-/// The driver has published: the pod has it, whatever becomes of its files.
+/// The driver has published: the pod has the volume, even if its files cannot change their owner.
 #[tokio::test]
 async fn a_volume_whose_files_cannot_be_given_away_is_there() {
     let (mut bench, host) = Bench::simulated();
@@ -125,7 +125,7 @@ async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
     assert!(story.ends_with("done\n"), "{story}");
 }
 
-/// A driver that is not there is waited for: nothing that it has is forgotten, and nobody is told.
+/// A missing driver is waited for: no volume of it is forgotten, and no pod gets an event.
 #[tokio::test]
 async fn volume_of_a_missing_driver_is_kept() {
     let mut bench = Bench::new();

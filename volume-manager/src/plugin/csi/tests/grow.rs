@@ -160,7 +160,7 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
         assert!(story.lines().last().unwrap().starts_with(ends), "{code:?}: {story}");
         let status = &bench.api.claim("default", "data").status;
         assert_eq!(status.resize, resize, "{code:?}");
-        // The user sees why, whatever the code.
+        // The user sees the reason for each code.
         assert_eq!(status.conditions[0].kind, "NodeResizeError", "{code:?}");
         assert_eq!(marks(&story), transitions, "{code:?}");
     }
@@ -205,7 +205,7 @@ async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
     assert_eq!(marks(&story), ["ExpansionFailed(true)"]);
 }
 
-/// The same, for a size that failed for good before and that nobody asks for any more.
+/// The same, for a size that failed for good before and that the claim does not request any more.
 #[tokio::test]
 async fn shrunk_request_after_a_final_failure_is_infeasible() {
     for (code, resize) in [

@@ -9,7 +9,7 @@ use crate::plugin::testing::Bench;
 
 const VOLUME: &str = "pods/u1/volumes/kubernetes.io~csi/pv";
 
-/// Files of nobody's are not removed, and what they are in is not forgotten.
+/// Unknown files are not removed, and the volume whose target contains them is not forgotten.
 #[tokio::test]
 async fn a_target_that_is_not_empty_keeps_its_record_and_its_pod() {
     let mut bench = Bench::new();

@@ -213,7 +213,7 @@ async fn only_where_a_step_was_begun_can_anything_be_lost() {
         .await;
 }
 
-/// Whatever its name is, it is a volume if it has a record.
+/// A directory of any name is a volume if it has a record.
 #[tokio::test]
 async fn a_device_may_be_named_as_the_directory_beside_it() {
     let node = Node::new();

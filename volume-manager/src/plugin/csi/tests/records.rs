@@ -1,4 +1,4 @@
-//! Records that are lost, damaged or somebody else's; and what a restart makes of what it finds.
+//! Records that are lost, damaged or of another volume, and how recovery reads what it finds.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

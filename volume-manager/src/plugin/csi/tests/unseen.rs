@@ -40,7 +40,7 @@ impl Node {
                 node.unmount().await;
             }
             VolumeMode::Block => {
-                // A device that nobody can see leaves the pod, and stays staged.
+                // A device that is not visible leaves the pod, and stays staged.
                 node.bench.run(Operation::Map(Arc::new(node.bench.mounting()))).await;
                 node.bench.run(Operation::Unmap(Arc::new(node.bench.unmounting()))).await;
             }

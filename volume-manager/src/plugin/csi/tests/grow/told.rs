@@ -31,7 +31,8 @@ async fn size_that_can_never_be_had_is_told_without_the_colon() {
     );
 }
 
-/// Progress must not overwrite what somebody else wrote meanwhile. Why it failed is told whatever was written.
+/// Progress must not overwrite a claim that another client changed meanwhile. The reason of a failure is written to any
+/// version of the claim.
 #[tokio::test]
 async fn progress_is_written_to_the_claim_that_was_read_and_a_failure_to_any() {
     for (code, written) in [
@@ -76,7 +77,7 @@ async fn a_claim_that_does_not_say_how_much_is_allocated_grows_to_what_is_wanted
     assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
 }
 
-/// It may have been grown while nobody used it, and the pod would find it too small.
+/// The volume may have been grown while no pod used it, and the pod would find it too small.
 #[tokio::test]
 async fn a_pod_does_not_get_what_nobody_can_tell_the_size_of() {
     let mut bench = grown("");
