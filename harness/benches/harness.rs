@@ -90,8 +90,8 @@ fn sandbox() {
     );
 }
 
-/// Mounts and unmounts, with and without somebody who writes them down: of file systems, and of binds, the cheapest
-/// mounts there are. What the kernel's notifications cost that nobody reads is the least that anybody can do.
+/// Mounts and unmounts, with and without a recorder: of file systems, and of binds, the cheapest mounts there are. The
+/// kernel's notifications without a reader are the lower bound of the cost.
 fn recorder() {
     const PAIRS: usize = 100;
     const ROUNDS: usize = 50;

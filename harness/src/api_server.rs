@@ -86,7 +86,7 @@ impl ApiServer {
         typed(self.store().update(object.into_object(), Client::Case)?)
     }
 
-    /// Changes an object in place, whatever its version.
+    /// Changes an object in place, at any version.
     ///
     /// # Errors
     /// When it does not exist.
@@ -155,7 +155,7 @@ impl ApiServer {
         self.disturbances.clear();
     }
 
-    /// The API server as somebody sees it: `by` is what the journal calls them.
+    /// The API server as a client sees it: `by` is its name in the journal.
     pub fn seen_by(&self, by: Client) -> Arc<dyn ApiSource> {
         Arc::new(View { api: self.clone(), by })
     }
@@ -180,7 +180,7 @@ fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {
         .ok_or_else(|| ApiError::Refused { key, reason: "the object is of another kind".to_owned() })
 }
 
-/// The API server behind the trait, on behalf of somebody.
+/// The API server behind the trait, on behalf of a client.
 #[derive(Debug)]
 struct View {
     api: ApiServer,

@@ -50,7 +50,7 @@ pub const SUBCOMMAND: &str = "__container";
 /// How long an answer may take. A volume's file system may be dead.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The same for one that watches somebody else at work. When nothing changes any more it says so itself.
+/// The same for one that follows another's writes. When nothing changes any more it says so itself.
 const FOLLOWING: Duration = Duration::from_secs(600);
 
 /// How long the kernel gets to end the processes.
@@ -335,7 +335,7 @@ impl Container {
         if !std::mem::replace(&mut self.open, false) {
             return Ok(());
         }
-        // Whoever is dead already needs no killing.
+        // A process that is dead already needs no killing.
         let _ = match self.first {
             Some(first) => kill(first, Signal::SIGKILL),
             None => killpg(Pid::from_raw(self.keeper.id().cast_signed()), Signal::SIGKILL),

@@ -34,7 +34,7 @@ pub enum Manner {
     Fails,
     /// It reads; each write is an error.
     FailsWrites,
-    /// It reads; what is written is lost, and nobody is told.
+    /// It reads; what is written is lost, without an error.
     LosesWrites,
     /// All of it, each after this time.
     Slow(Duration),
@@ -133,7 +133,7 @@ impl MappedDisk {
         self.go_on()
     }
 
-    /// It answers nobody any more.
+    /// It answers no request any more.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -167,7 +167,7 @@ impl MappedDisk {
     /// Ends a disk with a log, and gives the log.
     ///
     /// # Errors
-    /// When somebody still has it, or the log cannot be read.
+    /// When a process still has it open, or the log cannot be read.
     pub fn into_log(mut self) -> Result<write_log::WriteLog, CloseError> {
         self.unmap()?;
         let Some(log) = self.log.take() else {
@@ -210,7 +210,8 @@ impl MappedDisk {
         let os =
             |source| CloseError::Os { what: format!("remove the mapped device `{}`", self.name), source };
         if self.suspended {
-            // Whoever waits for it would hold it for ever. One that never had a table cannot, and nobody waits.
+            // A process that waits for it would hold it for ever. One that never had a table cannot resume, and has no
+            // waiters.
             drop(Call::named(&self.name).resume());
         }
         let mut last = io::Error::from_raw_os_error(libc::EBUSY);

@@ -1,4 +1,4 @@
-//! The driver under test: a process group of its own, or a socket somebody else serves.
+//! The driver under test: a process group of its own, or a socket that another process serves.
 //!
 //! Starts it, keeps what it says in a file, notices at once when it exits, and asks it what it can do.
 
@@ -174,7 +174,7 @@ impl DriverError {
         }
     }
 
-    /// Whether the driver's process has ended: where it has not, nobody can say that it was lost.
+    /// Whether the driver's process has ended: one that has not cannot be called lost.
     pub fn has_ended(&self) -> bool {
         matches!(
             self,
@@ -442,7 +442,8 @@ impl Driver {
     }
 
     async fn wait_for_socket(&self, socket: &Path) -> Result<(), DriverError> {
-        // Nobody tells when a socket begins to listen, so it is tried. The first tries come quickly, since a
+        // There is no notification when a socket begins to listen, so it is tried. The first tries come quickly, since
+        // a
         // good driver needs a few milliseconds.
         let mut pause = Duration::from_millis(1);
         loop {

@@ -2,7 +2,7 @@
 //!
 //! It shows the files of a directory, its *backing*, through FUSE. [`Rule`]s, armed and disarmed while it runs,
 //! decide what goes wrong with which call; without a rule it is a plain mirror. It is served by a process of its
-//! own, which can die and come back, so that whoever hangs on it can always be freed: by [`FaultFs::release`],
+//! own, which can die and come back, so that a process that hangs on it can always be freed: by [`FaultFs::release`],
 //! by closing it, or by the kernel when that process is gone. Starts that process, mounts and unmounts.
 
 use std::fs::File;
@@ -40,7 +40,7 @@ pub const SUBCOMMAND: &str = "__faultfs";
 /// How long the serving process gets to mount, or to end once it is unmounted.
 const START: Duration = Duration::from_secs(10);
 
-/// How long an unmount is tried while somebody still uses the file system.
+/// How long an unmount is tried while a process still uses the file system.
 const BUSY: Duration = Duration::from_millis(500);
 
 /// Where a fault file system takes its files from and where it shows them.
@@ -134,7 +134,7 @@ impl FaultFs {
             source: errno.into(),
         };
         umount2(&self.options.target, MntFlags::MNT_DETACH).map_err(failed)?;
-        // It may have died by itself, and nobody has waited for it yet.
+        // It may have died by itself, and was not reaped yet.
         self.die().map_err(FaultFsError::Start)?;
         self.child = spawn(&self.options)?;
         Ok(())
@@ -144,7 +144,7 @@ impl FaultFs {
         if !std::mem::take(&mut self.open) {
             return Ok(());
         }
-        // Nobody may hang on it while it is asked to go. If it does not take the order it goes the hard way.
+        // No process may hang on it while it is asked to go. If it does not take the order it goes the hard way.
         let control = self.control().patience(Duration::from_secs(1));
         let _ = control.clear().and_then(|()| control.release());
         let target = self.options.target.clone();
@@ -158,7 +158,7 @@ impl FaultFs {
             Err(_) => Err(CloseError::Busy { target: target.clone(), holders: holders(&target) }),
         };
         if result.is_err() {
-            // Says EBUSY, but aborts the connection: whoever waits is freed, even from an unkillable sleep.
+            // Says EBUSY, but aborts the connection: each waiting process is freed, even from an unkillable sleep.
             let _ = umount2(&target, MntFlags::MNT_FORCE);
             let _ = umount2(&target, MntFlags::MNT_DETACH);
         }

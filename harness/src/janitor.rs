@@ -146,7 +146,7 @@ pub fn main(dir: &Path) -> ExitCode {
             if undone.left.is_empty() {
                 return ExitCode::SUCCESS;
             }
-            // Beside the ledger, for whoever wonders why that is there.
+            // Beside the ledger, for a user who wonders why that is there.
             let _ = std::fs::write(dir.join(LEFT), undone.left.join("\n"));
             ExitCode::FAILURE
         }
@@ -214,7 +214,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Undoes one run, once its lock is free.
 fn undo_locked(dir: &Path) -> Result<Undone, JanitorError> {
     let lock = Deadline::after(LOCK).until("the run still holds its lock", || {
-        // Removed: somebody has swept it already.
+        // Removed: another sweep has undone it already.
         if dir.exists() { ledger::hold(dir).ok().flatten().map(Some) } else { Some(None) }
     });
     match lock {

@@ -7,7 +7,7 @@
 //! - the proxy passes an edge of a call on only after it was recorded;
 //! - the node goes on after an effect only when the journal has looked at the kernel and recorded it.
 //!
-//! So whatever stands before a line happened before it. This file holds the order; `kernel` judges who did
+//! So each line before another one happened before it. This file holds the order; `kernel` judges who did
 //! what, `confirm` looks at the kernel, `story` tells it to people. It reads links and sysfs, changes nothing,
 //! and writes only the report files it is told to.
 
@@ -89,7 +89,7 @@ pub struct Outcome {
     pub unreadable: Option<Unreadable>,
 }
 
-/// Why a driver may change mounts for a call that nobody records.
+/// Why a driver may change mounts for a call that is not recorded.
 #[derive(Debug)]
 pub struct Excuse {
     journal: Journal,
@@ -201,7 +201,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Who is who among the processes of the sandbox. To be kept up to date by whoever starts one.
+    /// Which process of the sandbox is the node, the driver or the harness. The starter of a process keeps it up to
+    /// date.
     pub fn with_actors<T>(&self, change: impl FnOnce(&mut Actors) -> T) -> T {
         change(&mut self.state().kernel.actors)
     }
@@ -217,8 +218,8 @@ impl Journal {
         self.state().kernel.mounted()
     }
 
-    /// Takes whoever calls as only a node does for the node, from now on: another process than before is a node that
-    /// was started anew.
+    /// Takes each caller of a method that only a node calls for the node, from now on: another process than before is a
+    /// restarted node.
     pub fn follow_node(&self) {
         self.state().follows_node = true;
     }
@@ -262,7 +263,7 @@ impl Journal {
         });
     }
 
-    /// From now on somebody else touches the node's files, too, and nobody is suspected of it.
+    /// From now on the case or the user changes the node's files by hand, too, and no change is suspected.
     pub fn touched_by_hand(&self) {
         self.change(|state| {
             state.compare_own();
@@ -330,7 +331,7 @@ impl Journal {
                 abandoned: outcome.abandoned,
                 unreadable: outcome.unreadable,
             };
-            // A call that nobody waits for goes on.
+            // A call that was abandoned goes on.
             let touched = match outcome.abandoned {
                 true => Vec::new(),
                 false => state.touched(&flight, &end),
@@ -442,7 +443,7 @@ impl Journal {
     }
 
     /// The same; what was recorded before is forgotten, as far as no call under way needs it. For a journal that is
-    /// written for months, of which nobody asks for more.
+    /// written for months, whose old lines are not read again.
     pub fn since_and_forget(&self, lines: usize) -> Vec<TraceLine> {
         let new = self.since(lines);
         self.state().forget(lines + new.len());
@@ -463,8 +464,8 @@ impl Journal {
         self.state().lines.iter().flat_map(|line| unexplained.event(line)).collect()
     }
 
-    /// How many lines there are, and how many milliseconds after the first moment that is: where somebody who
-    /// keeps lines of their own would write the next.
+    /// How many lines there are, and how many milliseconds after the first moment that is: where a caller that keeps
+    /// its own lines would write the next.
     pub fn position(&self) -> (usize, f64) {
         self.change(|_| {});
         let state = self.state();
@@ -519,7 +520,7 @@ impl Journal {
         old.map(|flight| flight.method.clone()).collect()
     }
 
-    /// Drains the witness, makes a change, and wakes whoever waits for one.
+    /// Drains the witness, makes a change, and wakes the tasks that wait for one.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let length = {
             let mut state = self.state();

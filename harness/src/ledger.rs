@@ -1,11 +1,11 @@
 //! What a run has made that no namespace contains, written down before it can be needed.
 //!
 //! A run owns a directory `<base>/<run-id>/` with two files: `alive`, locked for as long as the run lives, and
-//! `ledger.jsonl`, where everybody in the run appends. A run is alive if and only if the lock is held, so
-//! nobody ever undoes the work of a live one, and a lock cannot outlive its process.
+//! `ledger.jsonl`, where all processes of the run append. A run is alive if and only if the lock is held, so the work
+//! of a live one is never undone, and a lock cannot outlive its process.
 //!
-//! The processes of a run outlive it by a moment. So whoever has the ledger open shares a lock on it, and it is
-//! undone by who holds that lock alone: nobody is left then who could add a line, and nobody can come.
+//! The processes of a run outlive it by a moment. So each process that has the ledger open shares a lock on it, and the
+//! janitor undoes it while it holds that lock alone: then no process is left that could add a line, and none can come.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -96,21 +96,21 @@ pub enum Entry {
         /// The call.
         asked: Asked,
     },
-    /// A socket at a place that somebody else chose.
+    /// A socket at a place that the user chose.
     Socket {
         /// Where it is or is about to be.
         path: PathBuf,
     },
-    /// A directory of logs that nobody asked for. It goes with the run, unless it is kept.
+    /// A directory of logs that the user did not ask for. It goes with the run, unless it is kept.
     Scratch {
-        /// Where it is. The name holds the run's id, so it is nobody else's.
+        /// Where it is. The name holds the run's id, so it belongs to this run.
         path: PathBuf,
     },
     /// A command of the manifest is about to prepare something; this one undoes it.
     Prepared { id: String, cleanup: Chore },
     /// It was undone.
     CleanedUp { id: String },
-    /// Somebody was told to read in such a directory: it stays.
+    /// The user was told to read in such a directory: it stays.
     Kept {
         /// Where it is.
         path: PathBuf,
@@ -318,7 +318,7 @@ pub fn run_of(ledger: &Path) -> String {
     directory.to_string_lossy().into_owned()
 }
 
-/// Refuses a directory of runs that is not this user's own: a link, somebody else's, or open to others.
+/// Refuses a directory of runs that is not this user's own: a link, another user's, or open to others.
 pub(crate) fn check_private(base: &Path) -> Result<(), LedgerError> {
     let found = fs::symlink_metadata(base).map_err(|source| failed("look at", base, source))?;
     let refused = |reason| Err(LedgerError::NotPrivate { path: base.to_owned(), reason });
@@ -361,7 +361,7 @@ impl Ledger {
         &self.path
     }
 
-    /// Appends a line and waits until it is safe: whoever made something records it before using it.
+    /// Appends a line and waits until it is safe: the maker of a thing records it before using it.
     pub fn record(&self, entry: &Entry) -> Result<(), LedgerError> {
         let mut line = serde_json::to_vec(entry).expect("numbers, strings and paths are always JSON");
         line.push(b'\n');
@@ -373,7 +373,8 @@ impl Ledger {
     }
 }
 
-/// Closes a ledger for good, or until the answer is dropped: nobody can open it. `None` while anybody has it open.
+/// Closes a ledger for good, or until the answer is dropped: no process can open it. `None` while any process has it
+/// open.
 pub(crate) fn close(path: &Path) -> Result<Option<File>, LedgerError> {
     let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     let file = opened.map_err(|source| failed("open", path, source))?;

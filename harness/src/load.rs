@@ -69,7 +69,7 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
         let load = load().clamp(1.0, SLOWEST);
         let tick = TICK.min((limit - counted).mul_f64(load)).max(Duration::from_millis(1));
         tokio::time::sleep(tick).await;
-        // A tick that took longer was no time of anybody's: the machine stood still.
+        // A tick that took longer does not count: the machine stood still.
         counted += tick.div_f64(load);
     }
 }

@@ -106,7 +106,7 @@ impl LoopDevice {
         const ATTEMPTS: u32 = 2000;
         let control = loopdev::LoopControl::open().map_err(LoopError::Control)?;
         for _ in 0..ATTEMPTS {
-            // The free number is a hint: whoever configures it first has it.
+            // The free number is a hint: the first process that configures the device has it.
             let Some(device) = or_lost_race(control.next_free()).map_err(LoopError::Control)? else {
                 continue;
             };
@@ -195,7 +195,7 @@ pub fn node(number: u32) -> PathBuf {
 /// Asks the kernel to detach the device behind this descriptor at its last close.
 pub(crate) fn clear(device: RawFd) -> io::Result<()> {
     match ioctl::clear(device) {
-        // Nothing is attached any more: somebody else did it, or an earlier clear got through.
+        // Nothing is attached any more: another process detached it, or an earlier clear got through.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()),
         done => done,
     }
@@ -223,7 +223,7 @@ fn flags(options: &LoopOptions) -> u32 {
     chosen.iter().filter(|(on, _)| *on).fold(autoclear, |flags, (_, flag)| flags | flag)
 }
 
-/// `None` for the answers that mean somebody else was faster.
+/// `None` for the answers that mean another process was faster.
 fn or_lost_race<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

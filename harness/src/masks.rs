@@ -1,6 +1,7 @@
 //! The secrets that a run knows, and texts without them.
 //!
-//! Whatever is written or shown passes through [`Masks::hide`]. What is judged does not: a rule has to see an answer
+//! Each text that is written or shown passes through [`Masks::hide`]. What is judged does not: a rule has to see an
+//! answer
 //! as the driver gave it. Reads and writes nothing.
 
 use std::borrow::Cow;
@@ -42,7 +43,7 @@ impl fmt::Debug for Masks {
 }
 
 impl Masks {
-    /// The secrets that a manifest names. A file that cannot be read is told of by whoever needs it.
+    /// The secrets that a manifest names. A file that cannot be read is reported by the code that needs it.
     pub fn of(manifest: &Manifest) -> Masks {
         let masks = Masks::default();
         manifest.all_secrets().for_each(|secrets| masks.learn(secrets));

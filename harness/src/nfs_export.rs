@@ -40,7 +40,7 @@ const FOR_EVER: &str = "2147483647";
 /// export's identity. Without `root_squash`, as a storage system exports to its nodes.
 const FLAGS: u32 = 0x2 | 0x400 | 0x2000 | 0x4000;
 
-/// `root_squash`: root of a client is nobody here.
+/// `root_squash`: a client's root is the user `nobody` here.
 const ROOT_SQUASH: u32 = 0x4;
 
 /// The flag that makes an export read-only.
@@ -61,7 +61,7 @@ pub enum Misbehaviour {
     ReadOnly,
     /// Once down, it stays so.
     StaysDown,
-    /// Root of a client is root, whatever was agreed.
+    /// A client's root is root, even if `root_squash` was agreed.
     TrustsRoot,
 }
 
@@ -96,7 +96,7 @@ impl FromStr for Misbehaviour {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NfsError {
-    /// Somebody else's exports must not be touched.
+    /// The machine's own exports must not be touched.
     #[error("cannot serve NFS: this machine's own server is running")]
     InUse,
     /// A call to the kernel was refused.
@@ -125,7 +125,7 @@ pub enum NfsError {
 pub struct NfsExport {
     directory: PathBuf,
     misbehaviour: Option<Misbehaviour>,
-    /// Whether root of a client is nobody here.
+    /// Whether a client's root is the user `nobody` here.
     squashes_root: bool,
     /// Before the stubs: the kernel takes its registrations back when it ends.
     running: bool,
@@ -182,7 +182,7 @@ impl NfsExport {
         }
     }
 
-    /// The server dies: nobody listens any more.
+    /// The server dies: it listens no more.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -207,7 +207,7 @@ impl NfsExport {
         self.serve()
     }
 
-    /// What is exported is not any more; whoever has it mounted is told that it is stale.
+    /// Ends the export; clients that have it mounted get a stale handle.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -226,7 +226,7 @@ impl NfsExport {
         self.fill_caches(true)
     }
 
-    /// The export is this user's alone from now on, and root of a client is nobody.
+    /// The export is this user's alone from now on, and a client's root is the user `nobody`.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -325,7 +325,7 @@ impl Drop for NfsExport {
     }
 }
 
-/// Whether the kernel's NFS server already works for somebody.
+/// Whether the kernel's NFS server already runs.
 pub(crate) fn is_in_use() -> bool {
     threads() > 0
 }

@@ -2,8 +2,8 @@
 //!
 //! Where the kernel has mount notifications (fanotify, 6.15) an event can be read as soon as the system call
 //! that caused it has returned, is never merged with another and carries the acting process. Elsewhere
-//! [`MountWatch`] compares one reading of mountinfo with the next: order within one look is then guessed
-//! (detached before attached), and nobody is named. This file reads kernel tables and changes nothing.
+//! [`MountWatch`] compares one reading of mountinfo with the next: order within one look is then guessed (detached
+//! before attached), and no process is named. This file reads kernel tables and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -115,7 +115,7 @@ pub struct MountEvent {
     /// The process whose system call it was, in this PID namespace; 0 if that is not known.
     pub pid: i32,
     /// The mount: after the change, or for a detached one as it was last known. Absent for one that was
-    /// detached again before anybody looked: its description died with it.
+    /// detached again before it was looked at: its description died with it.
     pub mount: Option<Mount>,
 }
 

@@ -1,4 +1,4 @@
-//! Files and directories of a run: their owner's alone, whatever the umask is, and never written through a link.
+//! Files and directories of a run: their owner's alone, with any umask, and never written through a link.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(path)
 }
 
-/// Makes a new file in the place of whatever file or link is there.
+/// Makes a new file in the place of the file or link that is there.
 ///
 /// # Errors
-/// When what is there cannot be removed, or somebody puts something in its place at once.
+/// When what is there cannot be removed, or another process puts something in its place at once.
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -34,7 +34,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     options.create(true).append(true).read(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Writes a new file in the place of whatever is there.
+/// Writes a new file in the place of the file or link that is there.
 ///
 /// # Errors
 /// When it cannot be made or written.

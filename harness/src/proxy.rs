@@ -228,7 +228,7 @@ impl Proxy {
 }
 
 impl Proxy {
-    /// Removes the socket: nobody connects any more, and who is connected goes on.
+    /// Removes the socket: new clients cannot connect, and connected ones go on.
     pub fn withdraw(&self) {
         if !self.is_replaced() {
             // It may have been removed with its directory.

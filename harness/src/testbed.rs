@@ -38,8 +38,8 @@ use crate::node::{Node, NodeOptions};
 /// A node and what surrounds it.
 #[derive(Debug)]
 pub struct Testbed {
-    // Fields are dropped in this order. The node asks everybody else, so that it goes before anybody could fail to
-    // answer; what it leaves undone is for nobody to see.
+    // Fields are dropped in this order. The node calls all others, so it goes first, before any of them could fail to
+    // answer; what it leaves undone is not judged.
     pub node: Node,
     // The announcement of a driver must not outlive the node that it is made to, nor come before it.
     registrar: RefCell<Option<Rc<Registrar>>>,

@@ -42,7 +42,7 @@ impl ApiClient {
     /// Connects to a api.
     ///
     /// # Errors
-    /// When nobody serves one there.
+    /// When no server listens there.
     pub async fn connect(socket: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(socket).await;
         let stream = stream.map_err(|source| ClientError { path: socket.to_owned(), source })?;
@@ -98,7 +98,7 @@ async fn listen(reader: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>) {
             Answer::Ended => _ = waiting.watches.remove(&id),
             answer => {
                 if let Some(sender) = waiting.answers.remove(&id) {
-                    // Whoever asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = sender.send(answer);
                 }
             }

@@ -1,6 +1,6 @@
 //! The API over HTTP, for a driver with a client of Kubernetes: the same objects as the node and the controllers see,
-//! and whatever else a client keeps there. Listens on the loopback address, in a thread of its own, so that a client
-//! that floods it takes no time from the case.
+//! and objects of other kinds that a client keeps there. Listens on the loopback address, in a thread of its own, so
+//! that a client that floods it takes no time from the case.
 //!
 //! Answers are JSON, which all clients read; bodies may be protobuf, too. HTTP and HTTPS are served at one port: a
 //! client in a pod insists on the latter. There are no roles: a client that has the token may do everything.
@@ -69,7 +69,7 @@ impl Shared {
         act(Objects { store: &mut self.api.store(), by: Client::Driver })
     }
 
-    /// On behalf of whoever has made the cluster.
+    /// On behalf of the case, which has made the cluster.
     fn set_up<T>(&self, act: impl FnOnce(Objects<'_>) -> T) -> T {
         act(Objects { store: &mut self.api.store(), by: Client::Case })
     }

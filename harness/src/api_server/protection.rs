@@ -3,7 +3,7 @@
 use api::Object;
 use api::protection::{CLAIM, VOLUME};
 
-/// An object that is being deleted and that nobody uses any more, without its protection.
+/// An object that is being deleted and no longer in use, without its protection finalizer.
 pub(super) fn next_freed<'a>(objects: impl Iterator<Item = &'a Object> + Clone) -> Option<Object> {
     let everybody = objects.clone();
     let free = |object: &&Object| match object {

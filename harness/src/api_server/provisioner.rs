@@ -20,7 +20,7 @@ use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::{explained, within};
 
-/// A volume somebody wants.
+/// A volume to be provisioned, as its claim describes it.
 #[derive(Debug, Clone)]
 pub struct VolumeRequest {
     /// The name of its claim, and its symbol in stories.

@@ -77,7 +77,7 @@ async fn converse(stream: UnixStream, api: Arc<dyn ApiSource>) {
 
 async fn answer(ask: Ask, api: Arc<dyn ApiSource>, answers: mpsc::UnboundedSender<Tell>) {
     let id = ask.id;
-    // Nobody listens any more once the connection is gone.
+    // The receiver is gone once the connection is.
     let tell = |answer| _ = answers.send(Tell { id, answer });
     let answer = match ask.question {
         Question::Get(key) => api.get(&key).await.map(Answer::Object),

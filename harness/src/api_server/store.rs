@@ -31,7 +31,7 @@ pub(super) struct Store {
     /// Objects of other kinds.
     pub(super) documents: BTreeMap<Place, Value>,
     pub(super) log: ChangeLog,
-    /// What it was told or has told that nobody else may know.
+    /// The secrets that it was told or has told.
     confided: Vec<Sensitive<Vec<u8>>>,
 }
 
@@ -269,7 +269,7 @@ impl Store {
         }
     }
 
-    /// Lets go of what nobody uses any more.
+    /// Removes the protection of objects that are being deleted and no longer in use.
     fn unprotect(&mut self) {
         while let Some(freed) = protection::next_freed(self.objects.values()) {
             let key = freed.key();

@@ -119,7 +119,7 @@ pub fn holders_of_mount(mount: &Mount) -> Holders {
     Holders(process::all().into_iter().filter(uses).map(Holder::Process).collect())
 }
 
-/// The processes that have a device open, whatever path they opened it by.
+/// The processes that have a device open, by any path.
 fn opened_by(device: Device) -> Vec<Process> {
     let me = std::process::id() as i32;
     let mut found = Vec::new();

@@ -118,7 +118,7 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const order, std::mem::size_of::<Load>()) };
     let number = i32::try_from(loaded).ok().filter(|number| *number >= 0);
     let number = number.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just given it to us and to nobody else.
+    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

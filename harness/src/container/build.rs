@@ -227,7 +227,7 @@ fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     let parent = place(root, parent, false)?;
     let mode = Mode::from(device.file_mode().unwrap_or(0o666) & 0o7777);
     rustix::fs::mknodat(&parent, name, kind, mode, numbers).map_err(at(what()))?;
-    // Whatever the umask says.
+    // For any umask.
     rustix::fs::chmodat(&parent, name, mode, rustix::fs::AtFlags::empty()).map_err(at(what()))?;
     let owner = device.uid().map(rustix::fs::Uid::from_raw);
     let group = device.gid().map(rustix::fs::Gid::from_raw);
@@ -314,7 +314,7 @@ fn become_user(process: &Process) -> Result {
 /// Keeps these capabilities and no others, also in what is executed here later.
 fn limit_to(names: &[String]) -> Result {
     let plain = |name: &str| name.to_lowercase().replace('_', "");
-    // What this machine itself was not given, nobody in it can be.
+    // A capability that this process lacks cannot be given to a container.
     let own = rustix::thread::capabilities(None).map_err(at("read the capabilities"))?.permitted;
     let wanted: CapabilitySet = own
         .iter_names()

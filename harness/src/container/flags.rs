@@ -74,7 +74,7 @@ fn change_each_mount(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix:
     for mount in below(&table, id) {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&mount.target, flags, Mode::empty());
-        // What another mount covers, nobody in the container sees or uncovers.
+        // A mount that another one covers can be neither seen nor uncovered in the container.
         let Ok(opened) = opened else { continue };
         if mount_id(opened.as_fd())? == mount.id.0 {
             read_only(opened.as_fd(), mount)?;

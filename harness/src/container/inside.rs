@@ -1,5 +1,5 @@
 //! The container's own processes: a keeper outside that only waits, and the first process inside, which
-//! builds its world and then answers questions until nobody asks any more.
+//! builds its world and then answers questions until its socket is closed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    // The first of all: nothing here may outlive whoever asked for it.
+    // The first of all: nothing here may outlive the process that started it.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let mut socket = Socket::of(libc::STDIN_FILENO)?;
     let Some(config) = socket.hear()? else { return Ok(()) };
@@ -72,7 +72,7 @@ fn become_container(spec: &Spec, mut socket: Socket) -> io::Result<()> {
     serve(socket, first)
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the socket is closed.
 fn serve(mut socket: Socket, first: i32) -> io::Result<()> {
     socket.say(&Answer::Ready { first })?;
     while let Some(line) = socket.hear()? {
@@ -123,7 +123,7 @@ fn answer(question: Question) -> io::Result<Answer> {
     }
 }
 
-/// Makes a node for a device, as whoever has the capability may, and opens it.
+/// Makes a node for a device, which needs the capability, and opens it.
 fn open_node(major: u32, minor: u32) -> io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, makedev};
     let node = Path::new("/dev/volproof-node");
@@ -170,7 +170,7 @@ struct Socket {
 
 impl Socket {
     fn of(number: i32) -> io::Result<Self> {
-        // SAFETY: whoever has started this process has opened it, and nothing here closes it.
+        // SAFETY: the parent of this process has opened it, and nothing here closes it.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         let writer = File::from(socket.try_clone_to_owned()?);
         Ok(Self { reader: BufReader::new(writer.try_clone()?), writer })

@@ -57,7 +57,7 @@ fn add_children(path: &Path, depth: usize, table: &[Mount], seen: &mut Vec<Sight
     match children {
         Ok(mut children) => {
             children.sort();
-            // Every new ext file system has one; it is nobody's content.
+            // Every new ext file system has one; it is not content of the volume.
             children.retain(|child| !child.ends_with("lost+found"));
             for child in children {
                 add(&child, depth + 1, table, seen);

@@ -1,4 +1,4 @@
-//! A program that runs in a container because somebody wants to look around: at the terminal of the run, with the
+//! A program that runs in a container for a user who wants to look around: at the terminal of the run, with the
 //! programs of the machine. Changes a configuration, or starts one process.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Pid, getpid, setpgid};
 use oci_spec::runtime::{Mount, MountBuilder, Process, Spec};
 
-/// The descriptors on which a container has the terminal of whoever plays it: input, output and errors.
+/// The descriptors on which a container has the user's terminal: input, output and errors.
 pub const TERMINAL: [RawFd; 3] = [5, 6, 7];
 
 /// The directories of the machine that programs need.
@@ -83,7 +83,7 @@ fn give_environment(process: &mut Process) {
 pub(super) fn run(words: &[String]) -> io::Result<u8> {
     let [program, arguments @ ..] = words else { return Err(io::ErrorKind::InvalidInput.into()) };
     let [input, output, errors] = TERMINAL.map(|number| {
-        // SAFETY: whoever has started this process with a terminal has opened these, and nothing closes them.
+        // SAFETY: the parent that started this process with a terminal has opened these, and nothing closes them.
         unsafe { BorrowedFd::borrow_raw(number) }
     });
     let is_terminal = input.is_terminal();

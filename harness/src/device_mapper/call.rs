@@ -22,7 +22,7 @@ const TARGET: usize = 40;
 const TARGET_TYPE: usize = 24;
 
 const SUSPEND: u32 = 1 << 1;
-/// A mounted file system is not frozen first: a disk that fails warns nobody.
+/// A mounted file system is not frozen first: a disk that fails gives no warning.
 const SKIP_LOCKFS: u32 = 1 << 10;
 
 const DEV_CREATE: u32 = 3;

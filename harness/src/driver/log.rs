@@ -21,7 +21,7 @@ pub(super) const LIMIT: u64 = 64 << 20;
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Most bytes that one look takes from the pipe, so that a driver that prints without end holds nobody up.
+/// Most bytes that one look takes from the pipe, so that a driver that prints without end does not block the reader.
 const TURN: usize = 1 << 20;
 
 /// How much of the end explains most failures.
@@ -94,7 +94,7 @@ impl Log {
         self.sink().lost
     }
 
-    /// Brings the parts together in the file. To be called when nobody prints any more.
+    /// Brings the parts together in the file. To be called when the driver prints no more.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.sink().finish()
     }
@@ -120,7 +120,7 @@ fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for something in a pipe. False when nobody can write to it any more and all was read.
+/// Waits for something in a pipe. False when the pipe has no writer any more and all was read.
 fn wait(pipe: &OwnedFd) -> bool {
     let mut watched = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
     match poll(&mut watched, PollTimeout::NONE) {
@@ -133,7 +133,7 @@ impl Sink {
     /// Takes what is in the pipes.
     fn empty(&mut self) {
         let mut pipes = std::mem::take(&mut self.pipes);
-        // A pipe that nobody can write to any more has ended when it is empty.
+        // A pipe without a writer has ended when it is empty.
         pipes.retain(|pipe| self.empty_one(pipe));
         self.pipes.append(&mut pipes);
     }

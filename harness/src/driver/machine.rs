@@ -12,8 +12,8 @@ const COVERED: [&str; 2] = ["/tmp", "/run"];
 /// Where a path ends in a command line that is meant for a shell.
 const ENDS: [char; 15] = [' ', '\t', '\n', '"', '\'', '`', ';', '&', '|', '<', '>', '(', ')', '{', ','];
 
-/// What is shown of the machine to a driver: what its manifest opens, and whatever its command names below a place
-/// that the sandbox has of its own.
+/// The parts of the machine that a driver sees: what its manifest opens, and the paths that its command names below a
+/// place that the sandbox has of its own.
 pub fn machine_options(manifest: &Manifest) -> MachineOptions {
     let Manifest { command, controller_command, env, per_case, .. } = manifest;
     let commands = [command, controller_command, &per_case.prepare, &per_case.cleanup].into_iter().flatten();
@@ -24,7 +24,7 @@ pub fn machine_options(manifest: &Manifest) -> MachineOptions {
     let programs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     shown.extend(programs);
     let mut shown: Vec<PathBuf> = shown.into_iter().filter_map(directory_of).collect();
-    // Whoever asks with them reads them in the sandbox.
+    // The caller that sends these objects and secrets reads them in the sandbox.
     shown.extend(manifest.kubernetes.iter().flat_map(|kubernetes| kubernetes.objects.clone()));
     shown.extend(manifest.all_secrets().flat_map(Secrets::files).cloned());
     shown.retain(|path| COVERED.iter().any(|place| path.starts_with(place) && path != Path::new(place)));

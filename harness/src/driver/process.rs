@@ -102,7 +102,7 @@ impl Process {
         let (sender, exit) = watch::channel(None);
         let journal = journal.clone();
         tokio::spawn(async move {
-            // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
+            // A child that cannot be waited for was reaped by other code; how it ended is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
             if is_announced {
                 journal.process(Role::Driver, Lifecycle::Exit, Some(ended.to_string()));

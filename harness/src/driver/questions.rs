@@ -83,7 +83,7 @@ pub(super) struct Answers {
     pub(super) wrong: Vec<WrongAnswer>,
 }
 
-/// Calls that CSI requires of a plugin whatever it reports.
+/// Calls that CSI requires of every plugin, with any capabilities.
 const REQUIRED: &str = "DRV-007";
 
 /// What is wrong with a call that was not answered in the time that it had.

@@ -6,7 +6,7 @@ use fuser::Errno;
 
 type Answer = Box<dyn FnOnce(Errno) + Send>;
 
-/// The answers that nobody has been given yet. Dropped, they fail by themselves.
+/// The answers that were not given yet. Dropped, they fail by themselves.
 #[derive(Default)]
 pub(super) struct Held(Mutex<Vec<Answer>>);
 

@@ -47,13 +47,13 @@ fn serve(options: &FaultFsOptions) -> io::Result<()> {
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     let session = fuser::spawn_mount(Mirror::new(Arc::clone(&shared)), &options.target, &config)?;
-    // Bound only now: whoever can give an order finds it mounted.
+    // Bound only now: a client that can give an order finds the file system mounted.
     let listener = UnixListener::bind(&options.control)?;
     let backing = options.backing.clone();
     // Ends with the process.
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // An order that is cut off is nobody's order.
+            // An order that is cut off is ignored.
             let _ = take_order(&shared, &backing, stream);
         }
     });

@@ -18,7 +18,7 @@ use crate::masks::Masks;
 use crate::proxy::{self, within};
 use crate::wait::Deadline;
 
-/// How long one call may take. A driver that is stuck must not keep anybody from undoing the rest.
+/// How long one call may take. A driver that is stuck must not keep the janitor from undoing the rest.
 const CALL: Duration = Duration::from_secs(10);
 
 /// How long after a refusal it is asked again.

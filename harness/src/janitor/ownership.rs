@@ -19,9 +19,9 @@ pub(super) struct Surroundings {
 pub(super) enum Owner {
     /// The dead run made it.
     Run,
-    /// The dead run made it, but somebody is still in its mount namespace.
+    /// The dead run made it, but a process is still in its mount namespace.
     StillMounted,
-    /// Somebody else made it.
+    /// Another process or user made it.
     Stranger,
 }
 

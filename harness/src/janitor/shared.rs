@@ -25,7 +25,7 @@ struct Root<'a> {
 /// Undoes every shared root of a ledger.
 ///
 /// What the node made goes first, then the driver is asked to take back what it was asked for, and what is there
-/// after that is taken from it: a driver that finds its mounts gone would be left with devices nobody uses.
+/// after that is taken from it: a driver that finds its mounts gone would be left with devices that are not in use.
 pub(super) fn undo_all(entries: &[Entry], undone: &mut Undone) {
     let roots: Vec<Root<'_>> = entries
         .iter()

@@ -21,7 +21,7 @@ use crate::wait::Deadline;
 /// How long the processes of a run get to end.
 const END: Duration = Duration::from_secs(20);
 
-/// How long somebody who entered a sandbox from outside gets to leave it.
+/// How long a process that entered a sandbox from outside gets to leave it.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The directories of all runs below `base`, dead or alive.
@@ -54,7 +54,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         }
     }
     if undone.left.is_empty() {
-        // Files outlive a boot. Last, since whoever still ran could write another.
+        // Files outlive a boot. Last, since a process that still ran could write another.
         remove_sockets(&entries, &mut undone);
         remove_scratch(dir, &entries, &mut undone);
     }
@@ -67,7 +67,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     Ok(undone)
 }
 
-/// Waits until nobody of the run has its ledger open any more, and keeps it so.
+/// Waits until no process of the run has its ledger open any more, and keeps it so.
 fn close(path: &Path, undone: &mut Undone) -> Result<Option<File>, LedgerError> {
     let closed = Deadline::after(END).until("", || ledger::close(path).transpose());
     match closed {
@@ -96,7 +96,7 @@ fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
     }
 }
 
-/// Removes sockets of the run, unless somebody else has put something in their place since.
+/// Removes sockets of the run, unless another process has put something in their place since.
 fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
     for entry in entries {
         let Entry::Socket { path } = entry else { continue };
@@ -110,7 +110,7 @@ fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
     }
 }
 
-/// Removes the logs that nobody asked for and nobody was told of.
+/// Removes the directories of logs that the user neither asked for nor was told to read.
 fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
     let run = dir.file_name().unwrap_or_default().to_string_lossy();
     for entry in entries {
@@ -137,7 +137,7 @@ fn same_boot(entries: &[Entry]) -> bool {
 }
 
 fn await_processes(entries: &[Entry], undone: &mut Undone) {
-    // Nobody in a sandbox can keep it from ending, not even by waiting for a FUSE server that does not answer:
+    // No process in a sandbox can keep it from ending, not even by waiting for a FUSE server that does not answer:
     // that server is in there, too, and its death ends the wait.
     let ended = || running(entries).is_empty().then_some(());
     if Deadline::after(END).until("", ended).is_err() {
@@ -176,7 +176,7 @@ fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
                 Err(reason) => undone.left.push(format!("loop{}: {reason}", bound.number)),
             }
         }
-        // Whoever entered the sandbox from outside may be about to leave it.
+        // A process that entered the sandbox from outside may be about to leave it.
         let in_use = with(Owner::StillMounted);
         if !undone.left.is_empty() || in_use.is_empty() {
             return;
@@ -204,7 +204,7 @@ fn devices_of_live_runs(dir: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Whether somebody holds the lock of a run. Asked without taking it: a run that begins must not find it taken.
+/// Whether a process holds the lock of a run. Asked without taking it: a run that begins must not find it taken.
 fn is_alive(dir: &Path) -> bool {
     // In doubt it is alive: then its devices are spared.
     !matches!(probe_lock(&dir.join("alive")), Ok(false))
@@ -253,7 +253,7 @@ mod tests {
         let at_work = std::thread::spawn({
             let (dir, scratch) = (dir.clone(), scratch.clone());
             move || {
-                // Somebody who undoes the run closes its ledger, so that nobody new can come.
+                // The janitor closes the ledger of the run that it undoes, so that no new writer can come.
                 while ledger::hold(&dir).unwrap().is_some() {
                     std::thread::yield_now();
                 }

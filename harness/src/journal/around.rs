@@ -2,7 +2,7 @@
 //! and which loop devices and processes appeared meanwhile.
 //!
 //! Reads the directory of the path and nothing at the path itself, which may be a mount that does not answer. What
-//! anybody else may have done meanwhile is not held against the driver.
+//! other processes may have done meanwhile is not held against the driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

@@ -43,7 +43,7 @@ impl Kept {
         Ok(Self { path: path.to_owned(), file, written: header.len() as u64 + 1, limits })
     }
 
-    /// One line, one write: whoever kills this process finds whole lines.
+    /// One line, one write: if this process is killed, the file has whole lines.
     pub(super) fn append(&mut self, line: &TraceLine, masks: &Masks) {
         let mut text = value(line, masks).to_string();
         text.push('\n');

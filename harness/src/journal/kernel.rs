@@ -95,7 +95,7 @@ impl Actors {
         if self.driver_is_outside { Actor::Unknown } else { Actor::Driver }
     }
 
-    /// Whose process this is. A process that is dead already and was never seen is nobody's known.
+    /// Whose process this is. A process that is dead already and was never seen is unknown.
     fn actor_of(&mut self, pid: Option<i32>) -> Actor {
         let Some(pid) = pid else {
             return if self.driver_is_outside { Actor::Driver } else { Actor::Unknown };
@@ -157,7 +157,7 @@ impl Kernel {
         Self { actors: Actors::default(), witness, mounts: BTreeMap::new(), left_out: Vec::new() }
     }
 
-    /// Whether anybody looks at mounts at all.
+    /// Whether mounts are watched at all.
     pub(super) fn is_witnessed(&self) -> bool {
         self.witness.is_some()
     }
@@ -202,7 +202,7 @@ impl Kernel {
                 Event::MountDel(MountDel { target, id, by, seen_by, unnamed: pid.is_none() })
             }
             Seen::Changed { mut mount } => {
-                // Nobody is named for a change, and whoever made the mount is the likeliest.
+                // The kernel names no process for a change; the one that made the mount is the likeliest.
                 mount.by = self.mounts.get(&mount.id).map_or(Actor::Unknown, |known| known.by);
                 self.mounts.insert(mount.id, mount.clone());
                 Event::MountChg(mount)
@@ -211,8 +211,8 @@ impl Kernel {
         }
     }
 
-    /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work. If it
-    /// has none, a witness that names nobody, as that of a user namespace, leaves only the node.
+    /// An unknown process is a child the driver has already reaped, if the driver has a reason to work. If it has none,
+    /// a witness without process ids, as that of a user namespace, leaves only the node.
     fn actor_of(&mut self, pid: Option<i32>, target: &str, unexplained: &Unexplained) -> Actor {
         match self.actors.actor_of(pid) {
             Actor::Unknown if unexplained.excuses(target) => Actor::Driver,

@@ -1,5 +1,5 @@
-//! What the node has made and not taken away since: directories, records and links. Nobody else has a reason to remove or
-//! replace them while no call is under way.
+//! What the node has made and not removed since: directories, records and links. No other process has a reason to
+//! remove or replace them while no call is under way.
 //!
 //! Reads the directories in which they lie, and nothing at their paths, which may be mounts that do not answer.
 
@@ -23,7 +23,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Own {
     entries: BTreeMap<PathBuf, Entry>,
-    /// Changed by somebody between two calls. The node may yet say that it was its own doing.
+    /// Changed by another process between two calls. The node may still announce the change as its own.
     suspects: BTreeMap<PathBuf, Change>,
 }
 
@@ -76,8 +76,7 @@ impl Own {
         self.suspects.retain(|path, change| change.is_sure || !path.starts_with(top));
     }
 
-    /// Suspects whoever changed something since the last call was answered, but for those `excused` paths and what is
-    /// below them.
+    /// Suspects all changes since the last call was answered, except at the `excused` paths and below them.
     pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
         for (path, how) in self.changes() {
             self.entries.remove(&path);
@@ -104,8 +103,7 @@ impl Own {
         self.suspects.retain(|_, change| change.is_sure);
     }
 
-    /// The changes that nobody has announced, the topmost only. A node that `is_at_work` may announce them yet, if they
-    /// are new.
+    /// The unannounced changes, the topmost only. A node that `is_at_work` may still announce them, if they are new.
     pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<(Meddling, String)> {
         let is_due =
             |_: &PathBuf, change: &mut Change| !is_at_work || change.is_sure || change.seen.elapsed() > SOON;

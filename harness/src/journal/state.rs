@@ -36,11 +36,11 @@ pub(super) struct State {
     pub(super) unexplained: Unexplained,
     /// It was killed, or has ended, and was not started since.
     pub(super) node_is_dead: bool,
-    /// Whether somebody else touches the node's files, by hand.
+    /// Whether the node's files are also changed by hand, by the case or the user.
     pub(super) is_by_hand: bool,
     pub(super) next_call: u64,
     pub(super) gathered: Gathered,
-    /// Whether the node is somebody else's, and told by its calls.
+    /// Whether the node is a foreign process, known by its calls.
     pub(super) follows_node: bool,
     /// Where lines are kept as they are made.
     pub(super) kept: Option<Kept>,
@@ -146,7 +146,7 @@ impl State {
         if let Some(kept) = &mut self.kept {
             kept.append(&line, &self.masks);
         }
-        // What it finds is judged by whoever reads the lines; here it only keeps what explains the next ones.
+        // The reader of the lines judges the findings; here only the reasons for the next lines are kept.
         self.unexplained.event(&line);
         self.lines.push(line);
     }
@@ -208,10 +208,11 @@ impl State {
         touched
     }
 
-    /// Records that somebody looks, if anything was not announced that never will be, and what was meddled with.
+    /// Records a look, if an overdue announcement is missing, and which of the node's files were changed by another
+    /// process.
     ///
-    /// Of what the node has made and somebody has changed all is told at the end; before it, the node may say in a moment
-    /// that it was its own doing, and not all that it does is an operation.
+    /// At the end all such changes are recorded. Before it, the node may still announce a change as its own, and not
+    /// all that it does is an operation.
     pub(super) fn look(&mut self, is_the_end: bool) {
         if self.unexplained.is_overdue() {
             self.push(Event::Looked);
@@ -226,8 +227,8 @@ impl State {
         }
     }
 
-    /// Looks at what the node has made, before anything else happens to it. While a call is under way, whatever is done
-    /// has a reason; one that nobody waits for any more is a reason at its own path.
+    /// Looks at what the node has made, before anything else happens to it. While a call is under way, each change has
+    /// a reason; a call that was abandoned is a reason at its own path.
     pub(super) fn compare_own(&mut self) {
         if !self.flights.is_empty() {
             return;

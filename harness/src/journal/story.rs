@@ -111,7 +111,7 @@ impl Teller {
             Event::Process(edge) if matches!(edge.edge, Lifecycle::Kill | Lifecycle::Terminate) => {
                 self.expected.insert(edge.who);
             }
-            // Only an end nobody asked for is news.
+            // Only an unexpected end is news.
             Event::Process(edge) if edge.edge == Lifecycle::Exit && !self.expected.remove(&edge.who) => {
                 let rest = edge.status.clone().unwrap_or_default();
                 told.push(Line::new("", "exit", edge.who.to_string(), rest));
@@ -120,7 +120,7 @@ impl Teller {
         }
     }
 
-    /// What the node mounts is told when it announces it, and what nobody has a reason for as a stray.
+    /// A mount of the node is told when the node announces it; one without a reason is told as a stray.
     fn add_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
         if mount.by == Actor::Node || !self.tells(&mount.target, mount.by, &mount.seen_by) {
             return;
@@ -140,8 +140,8 @@ impl Teller {
         }
     }
 
-    /// Whether a mount event is told. Where nobody is named, or only a process that is gone, such as a helper of
-    /// mount(8), what lies at the node's own paths is told when the node announces it.
+    /// Whether a mount event is told. If its process is unknown or gone, such as a helper of mount(8), a mount at the
+    /// node's own paths is told when the node announces it.
     fn tells(&self, target: &str, by: Actor, seen_by: &str) -> bool {
         let place = self.symbols.place(Path::new(target));
         (seen_by != "poll" && by != Actor::Unknown)

@@ -422,7 +422,7 @@ fn change_with_a_reason_is_no_stray() {
     call(&journal);
     assert!(journal.effect(announce("remove", record.to_str().unwrap())));
     assert_eq!(irregular(&journal), []);
-    // Somebody's hand, a call under way, a node that dies: nobody knows who it was.
+    // A change by hand, a call under way, a node that dies: it is unknown who changed the record.
     type Reason = fn(&Journal) -> Option<u64>;
     let reasons: [Reason; 3] = [
         |journal| {

@@ -1,4 +1,4 @@
-//! Who began a run, and when: what somebody has to know before he undoes it or looks into it.
+//! Who began a run, and when: shown to a user before he undoes it or looks into it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

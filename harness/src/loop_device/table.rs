@@ -9,7 +9,7 @@ use linux_raw_sys::loop_device as raw;
 use super::{LOOP_MAJOR, clear, ioctl, node, wait_detached};
 use crate::observe::Device;
 
-/// An attached loop device, whoever attached it.
+/// An attached loop device, of any process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundLoop {
     /// The N of `/dev/loopN`.
@@ -88,7 +88,7 @@ pub fn detach(bound: &BoundLoop) -> Result<(), String> {
     let Ok(device) = File::open(node(bound.number)) else {
         return if is_bound(bound.number) { Err("cannot be opened".to_owned()) } else { Ok(()) };
     };
-    // Looked at again through the open device: as long as that is open, nobody can attach another file.
+    // Looked at again through the open device: as long as that is open, no process can attach another file.
     if !status(&device, bound.number).is_some_and(|now| now.is_same(bound)) {
         return Ok(());
     }
@@ -111,8 +111,8 @@ pub fn latest_sequence() -> Option<u64> {
     sequences.filter_map(|number| number.trim().parse().ok()).max()
 }
 
-/// Those of `all` that lie on one of `devices`, and those that are attached over them: whoever locks a block
-/// volume attaches a loop device over the device node of another. The topmost come first.
+/// Those of `all` that lie on one of `devices`, and those that are attached over them: the lock of a block volume is a
+/// loop device over the device node of another. The topmost come first.
 pub fn lying_on(all: &[BoundLoop], owns: impl Fn(&BoundLoop) -> bool) -> Vec<BoundLoop> {
     let mut ours: Vec<BoundLoop> = all.iter().filter(|bound| owns(bound)).cloned().collect();
     let mut reached = 0;

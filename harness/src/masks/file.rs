@@ -11,7 +11,8 @@ use super::{MASK, Masks};
 const CHUNK: usize = 1 << 20;
 
 impl Masks {
-    /// Hides every secret in a file, which may be larger than memory. Whoever appends to it goes on at its new end. A
+    /// Hides every secret in a file, which may be larger than memory. A writer that appends to it goes on at its new
+    /// end. A
     /// file that is not there holds none.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub(super) struct Stub {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is asked, without what nobody here looks at.
+/// A call, reduced to the fields that are read here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Question {
     id: u32,

@@ -1,6 +1,6 @@
 //! As much of `nfsdcld` as ends the grace period: the daemon that tells a server which clients it had before.
 //!
-//! A server that has just started lets nobody open a file for some seconds, in which clients of its former life may
+//! A server that has just started lets no client open a file for some seconds, in which clients of its former life may
 //! claim what they had. Asked for those, we name none, and the server begins at once. Older kernels remember
 //! clients in a directory instead, and end the period when told to.
 
@@ -48,7 +48,7 @@ impl Tracking {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = thread::spawn(move || {
-            // The pipe comes with the server, which waits a moment for somebody to open it, and goes with it.
+            // The pipe comes with the server, which waits a moment for a reader to open it, and goes with it.
             let path = Path::new(PIPES).join("nfsd/cld");
             let mut pipe = None;
             while !seen.load(Ordering::Relaxed) {

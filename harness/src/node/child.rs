@@ -248,7 +248,7 @@ async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrie
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    // A driver that does not answer keeps nobody waiting for longer.
+    // A driver that does not answer delays the node by this moment only.
     let _ = tokio::time::timeout(MOMENT, registered).await;
 }
 

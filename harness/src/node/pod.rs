@@ -468,7 +468,7 @@ fn is_told(error: &WaitError) -> bool {
     }
 }
 
-/// Returns when the containers of a pod are gone for good, or nobody can tell any more.
+/// Returns when the containers of a pod are gone for good, or the sender of its state is dropped.
 async fn gone(state: &mut watch::Receiver<PodState>) {
     drop(state.wait_for(|state| *state == PodState::RuntimeGone).await);
 }

@@ -82,7 +82,8 @@ impl Fanotify {
         // Asked before the notifications are read: a change that comes later is told by a later call.
         self.suspect |= self.table.changed();
         let mut events = self.read_events()?;
-        // A remount is notified by nobody, and looking for it costs a microsecond a mount. So the mounts that are
+        // The kernel does not notify of a remount, and looking for it costs a microsecond a mount. So the mounts that
+        // are
         // not older than this watch are looked at when something else has happened, unless they are many, and all
         // of them when nothing has.
         if self.suspect && events.is_empty() {
@@ -128,8 +129,8 @@ impl Fanotify {
         }
     }
 
-    /// Books one notification. An attachment that was listed at the start is no news, and of one that is known to be
-    /// over nobody has anything to tell.
+    /// Books one notification. An attachment that was listed at the start is no news, and one that is known to be over
+    /// has no description any more.
     fn take(&mut self, notice: Notice, is_over: bool) -> Result<Option<MountEvent>, ObserveError> {
         let Notice { mask, pid, id } = notice;
         if mask & FAN_MNT_ATTACH == 0 {
@@ -162,7 +163,7 @@ impl Fanotify {
             }
             self.words.insert(*id, answer.words().into());
             let now = super::with_rdev(answer.mount());
-            // A parent that moved takes its children along, and nobody is notified of those.
+            // A parent that moved takes its children along, and the kernel does not notify of those.
             if now != *known {
                 let before = std::mem::replace(known, now.clone());
                 let kind = if before.target == now.target {
@@ -190,7 +191,7 @@ fn open_group() -> Result<File, ObserveError> {
     let init = |wanted| {
         // SAFETY: no pointers; the result is checked before it is used as a descriptor.
         let fd = unsafe { libc::fanotify_init(wanted, flags) };
-        // SAFETY: a descriptor the kernel has just returned belongs to nobody else.
+        // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
         (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     };
     // Root of a user namespace may not have an endless queue; 16384 events between two looks will do, and

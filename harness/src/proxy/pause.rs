@@ -93,7 +93,7 @@ impl Pauses {
         self.door.send_modify(|door| door.shut = false);
     }
 
-    /// Lets the call in that has shut the door, and nobody who came later.
+    /// Lets the call in that has shut the door, and no later one.
     pub(super) fn let_in(&self) {
         self.door.send_modify(|door| door.let_in += 1);
     }
@@ -102,8 +102,8 @@ impl Pauses {
         *self.trap() = Some(Trap { method: method.to_owned(), edge, count });
     }
 
-    /// A call has begun or ended, and the journal knows. If that has shut the door, returns how often somebody was
-    /// let in before.
+    /// A call has begun or ended, and the journal knows. If that has shut the door, returns how many calls were let in
+    /// before.
     pub(super) fn spring(&self, journal: &Journal) -> Option<u64> {
         let mut trap = self.trap();
         let is_due = |trap: &mut Trap| journal.count(&trap.method, trap.edge) >= trap.count;

@@ -63,7 +63,7 @@ fn contain(layout: &Layout, options: &SandboxOptions) -> Machine {
     })
 }
 
-/// Binds a directory of a disk over a place, without the sockets that nobody listens on any more.
+/// Binds a directory of a disk over a place, without the sockets of dead servers.
 fn keep_on(disk: &Path, place: &Path, name: &str, mode: u32) -> Result<(), SandboxError> {
     let kept = disk.join(name);
     make_dir(&kept, mode)?;
@@ -77,7 +77,7 @@ fn keep_on(disk: &Path, place: &Path, name: &str, mode: u32) -> Result<(), Sandb
     })
 }
 
-/// Whoever makes a socket anew would find it in the way; what cannot be removed is told of then.
+/// A process that makes a socket anew would find the old one in the way, and reports it if it could not be removed.
 fn remove_sockets(below: &Path) {
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
         match entry.file_type() {
@@ -155,7 +155,7 @@ pub(super) fn attach(
     })
 }
 
-/// Makes a directory of exactly this mode, whatever the umask says; one that exists keeps its own.
+/// Makes a directory of exactly this mode, with any umask; one that exists keeps its own.
 pub(super) fn make_dir(path: &Path, mode: u32) -> Result<(), SandboxError> {
     match fs::create_dir(path) {
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),

@@ -162,7 +162,7 @@ fn my_life() -> Result<Life, SandboxError> {
     Life::mine().ok_or_else(|| SandboxError::Path { path: "/proc/self".into(), source: source() })
 }
 
-/// PID 1: buries whoever is orphaned, and ends with the worker, the keeper or the run.
+/// PID 1: reaps orphaned processes, and ends with the worker, the keeper or the run.
 ///
 /// Its end is the end of everything in the namespace, so there is nothing to tidy.
 fn reap(worker: Pid, lifeline: Option<BorrowedFd<'_>>, keeper: &OwnedFd, signals: &SignalFd) -> ! {
@@ -216,7 +216,7 @@ fn close_all_but(kept: &mut [RawFd]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: the callers never return, so nobody uses a descriptor that is closed here.
+    // SAFETY: the callers never return, so no code uses a descriptor that is closed here.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 

@@ -69,8 +69,8 @@ pub struct Bounds {
 const OWN: [(&str, u64, &str); 3] =
     [("tmp", 256 << 20, "1777"), ("run", 32 << 20, "0755"), ("dev/shm", 64 << 20, "1777")];
 
-/// What a program may expect in `/run` and nobody but the machine can provide, where the machine has it: what udev
-/// knows of devices, and on some distributions the programs themselves.
+/// What a program may expect in `/run` and only the machine can provide, where the machine has it: udev's database of
+/// devices, and on some distributions the programs themselves.
 const OF_RUN: [&str; 4] = ["/run/udev", "/run/current-system", "/run/booted-system", "/run/wrappers"];
 
 /// Where a scratch file system can be mounted while the new root is put together: any directory will do.
@@ -132,7 +132,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Takes note of what the harness has made until now, so that it is nobody else's.
+    /// Takes note of what the harness has written until now, so that it is not taken for the driver's.
     pub(super) fn disregard_until_now(&mut self) {
         self.own = self.written().into_iter().map(|written| written.path).collect();
     }
@@ -230,7 +230,7 @@ fn cloned(path: &Path) -> io::Result<OwnedFd> {
 
 /// The new root while it is put together.
 struct Builder<'a> {
-    /// A file system that nobody sees later: the layers' own files lie on it.
+    /// A file system that is invisible later: the layers' own files lie on it.
     scratch: &'a Path,
     root: &'a Path,
     user_namespace: bool,
@@ -426,7 +426,7 @@ impl Builder<'_> {
         if place.is_dir() || fs::create_dir_all(&place).is_ok() {
             return Ok(());
         }
-        // Somebody else's directory, in a user namespace. A layer over it is ours.
+        // Another user's directory, in a user namespace. A layer over it is ours.
         let parent = directory.parent().unwrap_or(Path::new("/"));
         self.lay(parent, "")?;
         make_dir(&place, 0o755)

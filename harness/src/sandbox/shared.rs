@@ -1,6 +1,7 @@
 //! A node's root on the machine itself: for a driver that runs already, in the machine's namespaces.
 //!
-//! Whoever judges such a driver has to look where it works. A second mount namespace would not do: what is mounted
+//! To judge such a driver, the harness has to look where it works. A second mount namespace would not do: what is
+//! mounted
 //! in one appears in its peer, but a mount that is made read-only afterwards is so in one of them only. So the
 //! sandbox is here a PID namespace alone, and everything that it mounts lies below one directory of the machine,
 //! which the keeper takes away at the end. The ledger has it before it is made.

@@ -29,7 +29,7 @@ pub enum VisitError {
     /// It has ended.
     #[error("the sandbox of {0} has just ended")]
     Gone(String),
-    /// The kernel let nobody in.
+    /// The kernel refused to enter a namespace.
     #[error("cannot enter the sandbox of {name}")]
     Refused {
         /// Whose it is.
@@ -139,7 +139,7 @@ impl Visit {
         }
         let mut namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
         let user = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/user")).map(|namespace| namespace.ino());
-        // Nobody can enter the one he is in.
+        // A process cannot enter the user namespace it is in.
         if user(&self.init.pid.to_string()).ok() != user("self").ok() {
             namespaces |= CloneFlags::CLONE_NEWUSER;
         }

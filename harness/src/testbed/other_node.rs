@@ -141,7 +141,7 @@ impl OtherNode {
         self.say_ready(true)
     }
 
-    /// Somebody declares that the node is gone for good, or takes that back.
+    /// Adds the out-of-service taint to the node, or takes it back.
     ///
     /// # Errors
     /// When the node's object cannot be written.

@@ -33,7 +33,7 @@ pub struct Surroundings {
     pub(super) channel: Channel,
     pub(super) proxy: Option<Proxy>,
     pub(super) served: Option<Served>,
-    // After the proxy: calls that it passes on are refused by nobody but itself.
+    // After the proxy: a call that it passes on can be refused only by the driver itself.
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
@@ -41,7 +41,7 @@ pub struct Surroundings {
     pub(super) http: Option<HttpApi>,
     /// What leads the driver there, as in a pod.
     pub(super) variables: BTreeMap<String, String>,
-    /// Whether the driver is dead because somebody wanted that.
+    /// Whether the driver was killed on purpose.
     pub(super) driver_killed: Cell<bool>,
     pub(super) driver_is_back: Notify,
     pub api_server: ApiServer,
@@ -127,7 +127,7 @@ impl Surroundings {
         self.driver().lock().await.kill().await;
     }
 
-    /// Notes that the driver is about to be killed by somebody else, because that is wanted.
+    /// Notes that other code is about to kill the driver on purpose.
     pub fn expect_driver_death(&self) {
         self.driver_killed.set(true);
     }
@@ -178,13 +178,13 @@ impl Surroundings {
         self.http.as_ref().map_or(Ok(()), |http| write_kubeconfig(http, layout))
     }
 
-    /// How the driver ended, if nobody wanted that.
+    /// How the driver ended, unless it was killed on purpose.
     pub async fn driver_crash(&self) -> Option<Exit> {
         let exit = self.driver().lock().await.exit();
         exit.filter(|_| !self.driver_killed.get())
     }
 
-    /// Returns when the driver has ended though nobody wanted that.
+    /// Returns when the driver has ended without being killed on purpose.
     pub async fn driver_crashes(&self) -> Exit {
         loop {
             let back = self.driver_is_back.notified();

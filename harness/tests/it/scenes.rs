@@ -259,7 +259,7 @@ async fn a_killed_node_finds_what_it_left(bed: &Bed) -> Result<()> {
         .await
 }
 
-/// A node can be killed while somebody waits for a pod of it, who is then told of its end.
+/// A node can be killed while a caller waits for a pod of it; the caller is then told of its end.
 async fn wait_for_a_mount_ends_with_a_killed_node(bed: &Bed) -> Result<()> {
     let gate = bed.proxy().hold("NodeStageVolume");
     bed.volume("data").await?;

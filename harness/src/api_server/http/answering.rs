@@ -144,7 +144,7 @@ fn token(
     Ok(body)
 }
 
-/// Whether a token is one, and whether somebody may do something: everything is allowed here.
+/// Answers token and access reviews: every access is allowed here.
 fn question(objects: &Objects<'_>, resource: &Resource, mut body: Value) -> Value {
     body["apiVersion"] = resource.api_version().into();
     body["kind"] = resource.kind.clone().into();

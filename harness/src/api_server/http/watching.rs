@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     pub(super) resource: Resource,
     pub(super) namespace: Option<String>,
     pub(super) selector: Selector,
-    /// Empty: whatever is there first.
+    /// Empty: starts with the objects that exist.
     pub(super) version: String,
     pub(super) bookmarks: bool,
     /// Whether what is there comes first, and a bookmark after it.

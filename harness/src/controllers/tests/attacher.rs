@@ -183,7 +183,7 @@ async fn deletion_ends_the_pause_of_a_failed_attachment() {
     pass(1).await;
     world.api.delete::<Attachment>("", "csi-1").expect("it is there");
     pass(1).await;
-    // Nobody knows whether the first call had its effect.
+    // It is unknown whether the first call had its effect.
     assert_eq!(world.script.calls(), ["publish handle to its-id, 1 secrets", "unpublish handle from its-id"]);
     assert!(world.attachment().is_none());
 }

@@ -59,7 +59,7 @@ impl Mirror {
         match decision.fate {
             Fate::Fail(errno) => reply.refuse(Errno::from_i32(errno)),
             Fate::Hang => self.shared.held.hold(move |errno| reply.refuse(errno)),
-            // Nothing is flushed, nobody is answered.
+            // Nothing is flushed, no request is answered.
             Fate::Die => drop(nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL)),
             fate => return Some((reply, fate)),
         }

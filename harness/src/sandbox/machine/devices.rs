@@ -86,8 +86,8 @@ pub(super) fn furnish(dev: &Path, user_namespace: bool) -> Result<(), SandboxErr
     Ok(())
 }
 
-/// Nodes for the loop and mapped devices there are and that may come: the kernel makes a device when it is asked for
-/// one, and whoever asked opens its node at once.
+/// Nodes for the loop and mapped devices that exist and that may come: the kernel makes a device on request, and the
+/// requesting process opens its node at once.
 fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     let mut loops: BTreeSet<u32> = table::numbers().into_iter().collect();
     let used =

@@ -79,7 +79,7 @@ impl Layer {
     }
 }
 
-/// A directory to be held, whatever is mounted over it later.
+/// Opens a directory, to be reached even after something is mounted over it.
 pub(super) fn opened(path: &Path) -> Result<OwnedFd, SandboxError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| path_error(path, errno.into()))

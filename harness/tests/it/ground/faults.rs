@@ -1,4 +1,4 @@
-//! Faults on demand: each does what it says, and nobody who meets one hangs for ever.
+//! Faults on demand: each does what it says, and no process that meets one hangs for ever.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -184,7 +184,7 @@ fn filesystems() {
     assert_eq!(Census::take(&sandbox, &[]).unwrap().leftovers(&before), []);
 }
 
-/// Closes and drops mounts that somebody uses.
+/// Closes and drops mounts that are in use.
 fn held() {
     let sandbox = enter(SandboxOptions::default());
     let disk = sandbox.layout().root().join("disk");

@@ -62,7 +62,7 @@ async fn seen(bed: &Bed, container: &mut Container) -> Result<String> {
         writeln!(seen, "{path}: {}", word(container.write(Path::new(path), "x").await)?)?;
     }
     writeln!(seen, "mount: {}", word(container.mount(Path::new("/fast/disk")).await)?)?;
-    // 7:255 is no device of anybody here.
+    // 7:255 is a device that no process here uses.
     writeln!(seen, "node: {}", word(container.open_node(7, 255).await)?)?;
     // Last, so that both see what the first of them has left.
     seen += &container.look().await?.told(bed.journal.symbols(), &[]);
