@@ -27,7 +27,7 @@ pub enum CacheError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody else could have put something there, which would be started.
+    /// Another user could have put a program there, which would be started.
     #[error(
         "cannot use the cache `{path}`: it belongs to another user; set XDG_CACHE_HOME, or call sudo without -E"
     )]

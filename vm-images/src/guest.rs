@@ -121,8 +121,8 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Goes on in a mount of the root that covers the one the kernel began with: nobody can leave that one for a root of
-/// his own, as a container does.
+/// Goes on in a mount of the root that covers the one the kernel began with: no process can leave that one for a root
+/// of its own, as a container does.
 fn leave_the_first_root() -> nix::Result<()> {
     const NEXT: &str = "/root-of-all";
     // One that is there is as good.
@@ -220,7 +220,7 @@ fn set_clock(now_ns: i64) {
 }
 
 fn take(data: &mut File, path: &Path, len: u64, mode: u32) -> io::Result<()> {
-    // The bytes are on their way whatever happens here, and must be taken off the port.
+    // The bytes are on their way even after an error here, and must be taken off the port.
     let mut bytes = data.take(len);
     let written = (|| {
         if let Some(parent) = path.parent() {

@@ -67,7 +67,7 @@ impl Images {
         &self.kernels
     }
 
-    /// The one a guest gets when nobody asks for another.
+    /// The kernel of a guest unless another is requested.
     pub fn default_kernel(&self) -> &Kernel {
         &self.kernels[0]
     }

@@ -113,7 +113,7 @@ pub enum GuestError {
         /// How long was waited.
         within: Duration,
     },
-    /// Whoever waited does not want to any more.
+    /// The caller does not wait any more.
     #[error("nobody waits for the guest any more")]
     Unwanted,
     /// It answered something that was not asked.
@@ -226,8 +226,8 @@ impl Guest {
         self.control.say(line).map_err(|error| self.why_gone(error))
     }
 
-    /// The next thing the guest tells within a time; nothing if it tells nothing. A kernel in trouble is an
-    /// error, whatever else is told.
+    /// The next thing the guest tells within a time; nothing if it tells nothing. A kernel in trouble is an error, even
+    /// if the guest tells something else.
     pub fn next(&mut self, within: Duration) -> Result<Option<Told>, GuestError> {
         let heard = self.control.hear(within);
         if let Some(trouble) = self.trouble() {

@@ -1,6 +1,6 @@
 //! What the guest's programs and its kernel call by other names, and this program answers.
 //!
-//! The kernel asks `/sbin/modprobe` for a module when somebody mounts a file system or loads a device-mapper
+//! The kernel asks `/sbin/modprobe` for a module when a process mounts a file system or loads a device-mapper
 //! target it does not know yet, and mount(8) leaves NFS to `/sbin/mount.nfs`. In a guest both are links to PID 1's
 //! own program: there is nothing of a distribution that could answer.
 

@@ -94,7 +94,7 @@ impl Call {
         }
         data.push(format!("addr={address}"));
         if version.starts_with('4') {
-            // The address servers call back on; nobody here hands out delegations to wait for.
+            // The address servers call back on; no server here hands out delegations to wait for.
             data.push(format!("clientaddr={}", if address.is_loopback() { "127.0.0.1" } else { "0.0.0.0" }));
         } else {
             data.push(format!("mountaddr={address},mountvers=3,mountproto=tcp,proto=tcp"));

@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// A guest by a cold boot, whatever is kept.
+    /// A guest by a cold boot, even if a snapshot is kept.
     pub fn cold(&self, unwanted: &dyn Fn() -> bool) -> Result<(Guest, Told), GuestError> {
         let (mut guest, hello) = Guest::boot(&self.boot, WITHIN, unwanted)?;
         guest.set_clock(WITHIN, unwanted)?;
