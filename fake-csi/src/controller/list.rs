@@ -111,7 +111,7 @@ impl Driver {
         })
     }
 
-    /// The bug: a token leads to an entry, whatever number it is.
+    /// The bug: a token is taken for the number of an entry without a check.
     fn trust(&self, page: &Page) {
         if self.breaks(Sabotage::ListTrustsTokens) && page.after.is_some_and(|after| after > 1000) {
             std::process::abort();
