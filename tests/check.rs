@@ -152,7 +152,7 @@ fn advice_not_followed_is_told_and_is_no_fault() {
     assert!(told.stdout.contains("1 recommended and not followed"), "{}", told.told());
 }
 
-/// A case judges its own trace; whoever reads it later finds the same.
+/// A case judges its own trace; `check` on the trace later finds the same.
 #[test]
 #[file_serial(root)]
 fn the_trace_of_a_case_says_later_what_the_case_said() {

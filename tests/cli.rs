@@ -19,7 +19,7 @@ fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
     assert_eq!(left, Vec::<String>::new(), "was left behind");
 }
 
-/// The same with a manifest and whatever else the driver needs.
+/// The same with a manifest and the other files the driver needs.
 fn check_manifest(manifest: &str, told: Expect) {
     check(|volproof| volproof.file("driver.toml", manifest).args("run --driver driver.toml"), told);
 }

@@ -1,5 +1,5 @@
 //! `--about`: whose cases run against whose driver. A foreign driver is not asked about what it cannot influence,
-//! unless somebody wants it.
+//! unless the user wants it.
 
 use serial_test::file_serial;
 use tests::{Ended, Volproof, built, has_root};

@@ -116,7 +116,7 @@ const RESTART: &str = "csi::recovery::driver_killed_during_publish";
 const AGAIN: &str = "set -- /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*; volume=$1; \
                      if [ -e $volume/vol_data.json ]; then sleep 0.2;";
 
-/// The node announces all that it does, so that what nobody announced while no call was under way was the driver.
+/// The node announces all that it does, so an unannounced change while no call was under way was the driver's.
 #[test]
 #[file_serial(root)]
 fn driver_that_meddles_between_its_calls_is_named() {
@@ -346,7 +346,7 @@ fn call_that_is_never_answered_is_one_finding_of_the_driver() {
     }
 }
 
-/// Nobody can be killed who waits for a FUSE server that is stopped: only the server's end frees him.
+/// A process that waits for a stopped FUSE server cannot be killed: only the server's end frees it.
 #[test]
 #[file_serial(root)]
 fn a_file_system_that_hangs_does_not_hang_the_run() {

@@ -105,7 +105,7 @@ fn each_sabotage_is_found_under_its_own_promise() {
     let listed = listed();
     let all: BTreeSet<&str> = listed.iter().flat_map(|promise| texts(&promise["sabotages"])).collect();
     let mut missed = missed(&all, if thorough { "--thorough" } else { "" });
-    // A case that ran out of time on a machine with other work accuses nobody: each is tried alone once more.
+    // A case that ran out of time on a machine with other work accuses no driver: each is tried alone once more.
     let again: BTreeSet<&str> = missed.iter().copied().filter(|name| !MISSED.contains(name)).collect();
     if !again.is_empty() {
         let names: Vec<&str> = again.iter().copied().collect();

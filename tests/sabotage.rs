@@ -1,5 +1,5 @@
-//! What a sabotaged driver is told, how far, and by which call and path; the honest driver gives no finding, whatever
-//! it lacks. That each sabotage is found at all is shown in `registry.rs`.
+//! What a sabotaged driver is told, how far, and by which call and path; the honest driver gives no finding, with any
+//! capability missing. That each sabotage is found at all is shown in `registry.rs`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -101,7 +101,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             0,
             &[("DRV-075", "advice")],
         ),
-        // It wants the size that CSI makes optional, and each caller sends; and it measures whatever path it is given.
+        // It wants the size that CSI makes optional, and each caller sends; and it measures any path it is given.
         ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
         (
             "--sabotage capability-without-call",
@@ -156,7 +156,7 @@ fn driver_that_touches_what_is_the_nodes_is_named() {
     }
 }
 
-/// Whatever falls in consequence, a driver that broke a promise is not acquitted.
+/// A driver that broke a promise is not acquitted, even if other calls fail in consequence.
 #[test]
 #[file_serial(root)]
 fn no_sabotaged_driver_is_acquitted() {
@@ -184,8 +184,8 @@ fn no_sabotaged_driver_is_acquitted() {
     }
 }
 
-/// A driver without block volumes that makes a file at the target learns what to refuse, and whoever reads of a pod that
-/// got no volume reads the event that its owner sees.
+/// A driver without block volumes that makes a file at the target learns what to refuse, and the report of a pod that
+/// got no volume shows the event that its owner sees.
 #[test]
 #[file_serial(root)]
 fn report_says_what_to_refuse_and_what_the_pod_was_told() {
@@ -237,7 +237,7 @@ fn a_promise_that_nobody_knows_is_told_the_nearest() {
     assert!(ended.stderr.contains("the nearest is `unpublish-leaves-mount`"), "{}", ended.told());
 }
 
-/// Whoever breaks promises one after the other is ended at any time: by Ctrl-C, or without a word.
+/// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
 #[test]
 #[file_serial(root)]
 fn a_matrix_that_is_cut_short_leaves_nothing() {

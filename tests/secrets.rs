@@ -1,5 +1,5 @@
-//! Secrets stay secret: whatever a driver does with those it is given, no report, no log and no terminal shows them, and
-//! the driver is named that told them. Files of a report are their owner's alone.
+//! Secrets stay secret: no report, no log and no terminal shows them, even if the driver prints them, and the driver
+//! that told them is named. Files of a report are their owner's alone.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

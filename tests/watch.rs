@@ -176,7 +176,7 @@ fn watcher_takes_over_from_another_one() {
     let (mut second, _directory) =
         volproof.arg("--listen").arg(&first.socket).arg("--replace").arg("--root").arg(root).start();
     let mut first = first;
-    // The first one ends by itself, as soon as the second one listens; until then somebody listens at each moment.
+    // The first one ends by itself, as soon as the second one listens; until then one of them listens at each moment.
     let ended = loop {
         assert!(UnixStream::connect(&first.socket).is_ok(), "nothing listens");
         if let Some(ended) = first.watch.try_wait().expect("it can be asked") {

@@ -42,7 +42,7 @@ impl Process {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         all.filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            // A dead process that nobody has waited for has no environment to read.
+            // A dead process that was not reaped yet has no environment to read.
             let environment = fs::read(entry.path().join("environ")).ok()?;
             let carries = environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes());
             let words = fs::read(entry.path().join("cmdline")).ok()?;

@@ -41,9 +41,9 @@ impl Residue {
 
 /// Looks again until nothing is left that was not there before, or the patience is over; says what is left.
 ///
-/// To be called when the run has ended: what comes only after the first look, and is no process of that run, is
-/// somebody else's work on this machine. What is killed is not gone at once: a namespace is taken apart by the
-/// kernel, and a janitor needs to wake. How long that takes is nobody's promise, only that it happens.
+/// To be called when the run has ended: what comes only after the first look, and is no process of that run, is other
+/// work on this machine. What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor
+/// needs to wake. That it happens is promised, not how long it takes.
 pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
     let deadline = Instant::now() + patience;
     let mut left = Residue::see(mark).since(before);

@@ -1,4 +1,4 @@
-//! Reading `results.json` as somebody else's script would.
+//! Reading `results.json` as a user's script would.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A driver that somebody has started by hand, before any run and outside of every sandbox.
+//! A driver that the user has started by hand, before any run and outside of every sandbox.
 
 use std::fs;
 use std::os::unix::net::UnixStream;

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::Results;
 
-/// Where below its directory a run finds its place for temporary files: what it leaves there nobody else made.
+/// Where below its directory a run finds its place for temporary files: all leftovers there are of this run.
 const TEMPORARY: &str = "tmp";
 
 /// One run of volproof that is about to happen, with a directory of its own.
@@ -28,7 +28,7 @@ pub struct Ended {
     pub stdout: String,
     /// What it complained about.
     pub stderr: String,
-    /// Its report directory, and whatever else was put beside it, until this is dropped.
+    /// Its report directory, and the files put beside it, until this is dropped.
     pub directory: TempDir,
 }
 
@@ -51,7 +51,7 @@ impl Volproof {
             .env_remove("UPDATE_EXPECT")
             .env("NO_COLOR", "1")
             .env("TMPDIR", &temporary)
-            // Whether a kernel for guests was fetched is nobody's business but of those who want guests.
+            // Whether a kernel for guests was fetched matters only to tests that want guests.
             .env("XDG_CACHE_HOME", directory.path().join("cache"))
             .stdin(Stdio::null());
         Volproof { command, directory }
