@@ -65,7 +65,7 @@ fn kernels(images: &str) -> Vec<String> {
     named.map(str::to_owned).collect()
 }
 
-/// How long a case may take in a guest that is emulated, beside whatever else a machine does at night.
+/// How long a case may take in a guest that is emulated, beside other work of the machine at night.
 const PATIENCE: [&str; 2] = ["--timeout", "4m"];
 
 fn row_of_kernel(volproof: &Path, kernel: &str, directory: &Path, flags: &Nightly) -> Result<Row> {

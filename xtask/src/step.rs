@@ -204,7 +204,7 @@ fn results(path: &Path) -> Result<Tally> {
     }))
 }
 
-/// One case's status, counted. A status nobody here knows is a failure, not a success.
+/// One case's status, counted. An unknown status is a failure, not a success.
 fn of_status(status: &str) -> Tally {
     match status {
         "skipped_driver" | "skipped_host" => Tally { skipped: 1, ..Tally::default() },

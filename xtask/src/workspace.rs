@@ -58,7 +58,7 @@ pub(crate) fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("cannot read the answer of `cargo metadata`")
 }
 
-/// Where cargo puts what it builds, whatever the environment or a configuration file says.
+/// Where cargo puts what it builds, with any environment or configuration file.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
