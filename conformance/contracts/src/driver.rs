@@ -1,8 +1,8 @@
-//! What binds the driver and shows in a trace: what its answers say, held against the mount table.
+//! The driver's promises that a trace can show: its answers, compared with the mount table.
 //!
 //! The mounts of a call are recorded before its answer, so when an answer is judged the table is what the
-//! driver left. A call whose answer somebody changed on the way is not held against the driver. How a driver
-//! stages is its own affair: what is not mounted at a staging path is not asked for there.
+//! driver left. A call whose answer the proxy changed is not held against the driver. A driver may stage a volume
+//! without a mount: then no rule asks for one at the staging path.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ fn answered<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<(
     Some((books.calls.get(&end.id)?, end))
 }
 
-/// An answer that nobody has changed on the way.
+/// The answer of a call, if it is the driver's own and the proxy has not changed it.
 fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
     let Event::RpcEnd(end) = &line.event else { return None };
     (end.unreadable.is_none() && (end.injected.is_none() || was_made_twice(end))).then_some(end)
@@ -113,7 +113,7 @@ fn is_repeated(books: &Books, call: &Call, end: &RpcEnd) -> bool {
         })
 }
 
-/// What is mounted at a path, on top.
+/// The topmost mount at a path.
 fn top<'a>(books: &'a Books, path: &str) -> Option<&'a Mount> {
     books.mounts.get(path).and_then(|stack| stack.last())
 }

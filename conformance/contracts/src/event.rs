@@ -1,7 +1,7 @@
-//! What a trace is made of: one line an event, in one total order.
+//! The events of a trace: one line each, in one total order.
 //!
 //! The journal writes these lines from a real kernel, the simulation from a simulated one, and a recorder
-//! from somebody else's traffic. The rules of this crate read them and nothing else, so a rule holds
+//! from a node and a driver outside this project. The rules of this crate read them and nothing else, so a rule holds
 //! wherever a trace comes from.
 
 use std::collections::BTreeMap;
@@ -27,12 +27,11 @@ pub struct TraceLine {
     pub seq: u64,
     /// Milliseconds since the trace began. For people: no rule depends on it but the bounded ones.
     pub t_ms: f64,
-    /// What happened.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What can happen. The names of the variants, in snake case, are the `ev` of a line.
+/// The kinds of events. The names of the variants, in snake case, are the `ev` of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ev", rename_all = "snake_case")]
 pub enum Event {
@@ -67,11 +66,11 @@ pub enum Event {
     /// The harness looked at what had happened: what the node did before, and has not announced while none of its
     /// operations is under way, it never will.
     Looked,
-    /// What the node had made was changed between two calls, and the node did not announce it.
+    /// Another process changed a directory, record or link of the node between two calls; the node did not announce it.
     Meddled(Meddled),
     /// A driver changed, during a call, what is the node's, or did not change what the call is about.
     Touched(Touched),
-    /// What the case, the scenario or the player did: for people, no rule reads it.
+    /// A step of the case, the scenario or the player: for people, no rule reads it.
     Case(Step),
     /// A pod was given to the node or taken from it, or its containers changed.
     Pod(PodChange),
@@ -136,7 +135,7 @@ pub struct RpcEnd {
     /// The answer as JSON; null unless the code is `OK`.
     #[serde(default)]
     pub resp: Value,
-    /// What was changed on the way, when a fault was ordered.
+    /// The fault that the proxy injected, if one was ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<String>,
     /// Whether the caller went away before the driver had answered, which may go on with it.
@@ -165,7 +164,7 @@ impl RpcEnd {
     }
 }
 
-/// Who did something, as far as it can be known.
+/// The process behind a change, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
@@ -175,7 +174,7 @@ pub enum Actor {
     Driver,
     /// The harness, on behalf of a case.
     Harness,
-    /// Nobody known.
+    /// The process is not known.
     Unknown,
 }
 
@@ -188,7 +187,7 @@ pub struct Mount {
     pub root: String,
     /// The type of its file system.
     pub fstype: String,
-    /// What was named as its source.
+    /// The source that the mount table names.
     pub source: String,
     /// Options of this mount, as mountinfo shows them.
     pub opts: String,
@@ -205,7 +204,7 @@ pub struct Mount {
     pub propagation: String,
     /// The kernel's unique id of this mount; 0 where it has none.
     pub id: u64,
-    /// Who did it.
+    /// The process that did it.
     pub by: Actor,
     /// Which witness saw it: `fanotify`, `poll` or `simulation`.
     pub seen_by: String,
@@ -221,7 +220,7 @@ pub struct MountDel {
     pub target: String,
     /// Its unique id.
     pub id: u64,
-    /// Who did it.
+    /// The process that did it.
     pub by: Actor,
     /// Which witness saw it.
     pub seen_by: String,
@@ -236,7 +235,7 @@ pub struct Effect {
     pub effect: EffectKind,
     /// The path it was done to.
     pub path: String,
-    /// What it was done with: a bind's source, a link's target, a lock's loop device.
+    /// The other end of the effect: a bind's source, a link's target, a lock's loop device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Everything else that was announced.
@@ -343,7 +342,7 @@ pub struct DirectCall {
     pub volume: String,
     /// The paths it names, the one to be changed first.
     pub paths: Vec<String>,
-    /// What the driver answered, at the end of a call that was answered.
+    /// The driver's answer, at the end of a call that was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<DirectAnswer>,
 }
@@ -374,20 +373,20 @@ pub struct MountsLost {
 pub struct Meddled {
     pub how: Meddling,
     pub path: String,
-    /// Who is left to have done it.
+    /// The only process that can have done it.
     pub by: Actor,
 }
 
 /// A stray or a phantom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Irregular {
-    /// What was seen or announced, in the words of the story.
+    /// The mount that was seen or announced, in the words of the story.
     pub what: String,
-    /// Who did it.
+    /// The process that did it.
     pub by: Actor,
 }
 
-/// What became of a path of the node during a call.
+/// A path of the node that a call created, removed or changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Touched {
     /// The bare method name.
@@ -395,7 +394,6 @@ pub struct Touched {
     /// The call's `id`.
     pub id: u64,
     pub path: String,
-    /// What became of it.
     pub how: Touch,
     /// Whether it is the path that the call names, and not one beside it.
     pub named: bool,
@@ -419,13 +417,13 @@ pub enum Touch {
     NoDevice,
 }
 
-/// What a case or a scenario did.
+/// A step of a case or a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// The step's name.
     #[serde(rename = "do")]
     pub action: String,
-    /// What it was done to.
+    /// The object of the step.
     #[serde(default)]
     pub on: String,
     /// Where in the case's source it stands.

@@ -1,5 +1,4 @@
-//! What binds the volume manager, and the controllers of a cluster: the invariants of their specification that a trace
-//! can break.
+//! The invariants of the volume manager and of a cluster's controllers that a trace can break.
 //!
 //! One file a group. Each rule is tested with a trace that keeps it and one that breaks it.
 

@@ -38,7 +38,7 @@ impl Reader {
         self.version >= 2
     }
 
-    /// What the next line tells; none for a header, and for what no rule of an old recording knows.
+    /// The event of the next line; none for a header, and for an old recording's line that no rule reads.
     ///
     /// # Errors
     /// When the line is none of a trace of its version.

@@ -1,4 +1,4 @@
-//! What a rule is, and how a trace is held against rules, event by event or as a whole.
+//! Rules, and the judge that checks a trace against them, event by event or as a whole.
 //!
 //! A [`Rule`] is a numbered promise with the sentence it stands for and the witnesses it needs. A [`Judge`]
 //! feeds it a trace. It keeps the [`Books`] once for all rules, so that a rule is only what is particular to
@@ -31,7 +31,7 @@ pub struct Rule {
     pub check: Checked,
 }
 
-/// Somebody whose testimony is in a trace.
+/// A source of events in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Witness {
@@ -55,8 +55,8 @@ pub enum Witness {
 }
 
 impl Witness {
-    /// Those who testify in a trace. Nobody speaks for the manager's clock: it can be moved on, and the times of a
-    /// trace are those at which something was heard of.
+    /// The witnesses of a trace. The manager's clock has no event of its own, so it is never among them: that clock can
+    /// be moved on, and `t_ms` says only when the journal received an event.
     pub fn heard_in(trace: &[TraceLine]) -> BTreeSet<Witness> {
         trace.iter().filter_map(|line| Self::behind(&line.event)).collect()
     }
@@ -98,7 +98,7 @@ pub trait Check: Send {
     fn rest(&mut self, _books: &Books, _rest: &Rest, _report: &mut Report) {}
 }
 
-/// The world at rest, as whoever let it come to rest knows it.
+/// The world at rest, as the testbed, the player or the simulation that brought it to rest knows it.
 #[derive(Debug, Clone, Default)]
 pub struct Rest {
     /// The UIDs of pods whose volumes are still wanted.
@@ -112,7 +112,7 @@ pub struct Violation {
     pub contract: &'static str,
     /// The call during or by which it was broken; empty where it was none.
     pub method: String,
-    /// What was wrong, in words that are the same in every run: part of what tells findings apart.
+    /// The fault, in words that are the same in every run: findings are told apart by them.
     pub cause: &'static str,
     /// On which volume, at which path: for the person who looks.
     pub detail: String,
@@ -120,7 +120,7 @@ pub struct Violation {
     pub seq: u64,
 }
 
-/// What was wrong, with the call and the place as far as there are any.
+/// The fault, with its call and its place where they are known.
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [&self.method, self.cause, &self.detail];
@@ -129,7 +129,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a rule says of an event: that it was an occasion to break the rule, and that it did.
+/// A rule's verdict on one event: whether the event could break the rule, and whether it did.
 #[derive(Debug)]
 pub struct Report {
     contract: &'static str,
@@ -157,7 +157,7 @@ impl Report {
     }
 }
 
-/// What a whole trace says about one rule.
+/// The verdict of a whole trace on one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -210,8 +210,8 @@ impl Judge {
     /// Takes the next event, and says what it broke.
     pub fn event(&mut self, line: &TraceLine) -> Vec<Violation> {
         let books = &self.books;
-        // A call that arrives from a node that has died was sent before that. Nobody knows when, so there is
-        // no order it could have broken. Controllers are elsewhere, and alive.
+        // A call that arrives from a dead node was sent before the node died, at an unknown time, so it cannot
+        // break an order. Controllers are other processes and still alive.
         let late =
             books.down && matches!(&line.event, Event::RpcStart(start) if start.method.starts_with("Node"));
         let violations =
@@ -247,7 +247,7 @@ impl Judge {
         }
     }
 
-    /// What the events so far add up to.
+    /// The state after the events so far.
     pub fn books(&self) -> &Books {
         &self.books
     }

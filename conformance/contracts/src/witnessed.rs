@@ -1,4 +1,4 @@
-//! Two witnesses of each mount: the kernel, which shows it, and whoever had a reason to make it.
+//! Two witnesses of each mount: the kernel, which shows it, and the node or the driver, which had a reason to make it.
 //!
 //! The node announces what it does, and a driver works for calls. A change of what is the node's that no announcement
 //! and no call explains is a *stray*; an announcement that the kernel does not show is a *phantom*. Both are judged
@@ -46,7 +46,7 @@ pub enum Kind {
     Phantom,
 }
 
-/// What one of the two witnesses did not see.
+/// A stray or a phantom: one of the two witnesses did not see the mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub kind: Kind,
@@ -123,7 +123,7 @@ struct Unclaimed {
     guess: bool,
 }
 
-/// What happened to the mounts, as far as it is not explained yet.
+/// The changes of mounts that no announcement and no call explains yet.
 #[derive(Debug, Clone, Default)]
 pub struct Unexplained {
     /// The root of the node's tree, once a node has started.
@@ -189,7 +189,7 @@ impl Unexplained {
         found.into_iter().map(|(kind, what)| Found { kind, seq: line.seq, what }).collect()
     }
 
-    /// Takes note of what gives anybody a reason to change mounts, or takes it away.
+    /// Notes calls and operations: they give the node or the driver a reason to change mounts, or end it.
     fn note_reason(&mut self, event: &Event) {
         match event {
             Event::RpcStart(start) => {
@@ -216,7 +216,7 @@ impl Unexplained {
         }
     }
 
-    /// What is unexplained when nothing is left to be announced; nothing while an operation is under way.
+    /// The strays that no announcement has explained at rest; none while an operation is under way.
     pub fn rest(&mut self, seq: u64) -> Vec<Found> {
         if self.is_at_work() {
             return Vec::new();
@@ -226,7 +226,8 @@ impl Unexplained {
         unclaimed.map(tell).map(|what| Found { kind: Kind::Stray, seq, what }).collect()
     }
 
-    /// Whoever is gone was a child of the node's or of the driver's, and some mounts are the driver's alone.
+    /// Guesses which process made a mount when its maker has already exited: it was a child of the node or of the
+    /// driver, and some mounts only the driver makes.
     fn likeliest(&self, event: &Unclaimed) -> Actor {
         let is_drivers = |root: &String| is_mounted_by_drivers(root, &event.target);
         match event.by {
@@ -276,7 +277,7 @@ impl Unexplained {
         self.root.as_ref().is_some_and(|root| is_above_contract(root, target))
     }
 
-    /// Whether the kernel reported a mount that the node announces, and nobody has announced it before.
+    /// Whether the kernel reported a mount that the node announces now and had not announced before.
     pub fn is_reported(&self, effect: EffectKind, path: &str) -> bool {
         added(effect).is_none_or(|added| self.position(added, path).is_some())
     }
@@ -342,13 +343,13 @@ impl Unexplained {
         let guess = unnamed && excused;
         match by {
             Actor::Harness => None,
-            // Announced in a moment, or found unclaimed when the node is idle. A witness that names nobody leaves it
-            // open whether it was the driver: then an announcement may follow, and need not.
+            // The node announces it in a moment, or it is found unclaimed when the node is idle. A witness that names
+            // no process leaves open whether it was the driver: then an announcement may follow, and need not.
             _ if by == Actor::Node || guess => {
                 self.unclaimed.push(Unclaimed { added, target: target.to_owned(), by, guess });
                 None
             }
-            // Elsewhere a driver may do as it likes, and so may whoever else is on this machine.
+            // Outside of these paths the driver and other processes of this machine may mount freely.
             Actor::Driver if excused || !contract => None,
             Actor::Unknown if !contract => None,
             // It may have been a child of a node that is gone: then an announcement follows.

@@ -1,5 +1,5 @@
-//! What CSI demands of an answer by itself, whatever was asked: how long its fields are, that numbers are not negative,
-//! and which fields have to be there.
+//! CSI's demands on every answer, for any request: the length of its fields, no negative numbers, and its required
+//! fields.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const SIZES: [&str; 9] = [
     "maxVolumesPerNode",
 ];
 
-/// A field with the message that it is of, for whoever compares them with the specification.
+/// Each field with its message, for the test that compares them with the specification.
 pub(super) const FIELDS: &[(&str, &str)] = &[
     ("NodeGetInfoResponse", NODE_IDS[0]),
     ("ListVolumesResponse.VolumeStatus", NODE_IDS[1]),
@@ -128,7 +128,7 @@ fn required(method: &str) -> (&'static [&'static str], &'static [&'static str]) 
 
 /// The fields that make a snapshot.
 const OF_SNAPSHOT: &[&str] = &["snapshotId", "sourceVolumeId", "creationTime"];
-/// What the clock of a computer says that was never set: times that nobody has looked up.
+/// Times of a clock that was never set: the driver has filled in a zero instead of a real time.
 const NO_TIMES: [&str; 2] = ["1970-01-01T00:00:00", "0001-01-01T00:00:00"];
 
 /// The first required field that is not there.

@@ -1,5 +1,5 @@
-//! What a driver promises of a call that is made a second time, because its first answer was lost or the caller has
-//! restarted: the same answer.
+//! A call that is made a second time, because its first answer was lost or the caller has restarted, gets the same
+//! answer.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ impl Repeated {
         }
     }
 
-    /// What ended cannot be repeated, also not by a call that is under way.
+    /// Forgets calls whose effect has ended: a later call does not repeat them, nor does one that is under way.
     fn forget(&mut self, ended: impl Fn(&(String, String), &Value) -> bool) {
         self.done.retain(|key, request| !ended(key, request));
         let path_field = self.path_field;
@@ -199,7 +199,7 @@ mod tests {
             let answered = |code: &str, injected: &str| format!("calls {call} {{}} {code} {injected}");
             keeps(rule, &answered("OK", TWICE), &[]);
             keeps(rule, &answered("Unavailable", TWICE), &[]);
-            // Of one that was made once nobody knows whether it was the first.
+            // A call that was made once: whether it repeats an earlier one is not known.
             passes_over(rule, &answered("NotFound", ""), &[]);
             // Here it was not the driver who answered.
             passes_over(rule, &answered("Internal", "code=Internal delay=0 hang=false duplicate=true"), &[]);
@@ -239,7 +239,7 @@ mod tests {
             ] {
                 passes_over(rule, &again(ended, "Internal"), &[]);
             }
-            // While it is being undone nobody can tell which of the two came first.
+            // While it is being undone, the order of the two calls at the driver is not known.
             passes_over(rule, &format!("{call}\n{call} begins\n{undo} begins\n{call} ends Internal"), &[]);
             // Two at once are no repetition.
             passes_over(rule, &format!("{call} begins\n{call} begins\n{call} ends Internal"), &[]);

@@ -1,4 +1,4 @@
-//! What each answer promises by itself, whoever has asked.
+//! Promises about every answer, from the node and from controllers alike.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ impl<'a> Told<'a> {
         Some(Self { method: &end.method, code: &end.code, message: &end.message, resp: &end.resp })
     }
 
-    /// What an answer says that is OK.
+    /// The method and the response of an OK answer.
     pub(super) fn good(line: &'a TraceLine) -> Option<(&'a str, Response<'a>)> {
         let told = Self::by(line).filter(|told| told.code == "OK")?;
         Some((told.method, Response::of(told.resp)))
@@ -78,8 +78,8 @@ pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
     }),
 };
 
-/// What the libraries of gRPC answer by themselves, some of them without a word: of what is not served, and of a
-/// connection that is lost or a time that is over.
+/// Codes that gRPC libraries answer by themselves, some without a message: for a method that is not served, a lost
+/// connection, and an expired deadline.
 const BY_LIBRARIES: [&str; 4] = ["Unimplemented", "Unavailable", "DeadlineExceeded", "Canceled"];
 
 /// DRV-172.

@@ -1,4 +1,4 @@
-//! What a driver promises about who it is and what it can do.
+//! Promises about the driver's name and its capabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,11 +92,11 @@ pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("ControllerModifyVolume", CONTROLLER, "MODIFY_VOLUME"),
 ];
 
-/// What reports the capabilities of the node service.
+/// The call that reports the capabilities of the node service.
 pub const NODE: &str = "NodeGetCapabilities";
 const CONTROLLER: &str = "ControllerGetCapabilities";
 
-/// What was reported last, by the call that reports it.
+/// The capabilities that were reported last, by their call.
 #[derive(Default)]
 struct Reported(BTreeMap<&'static str, BTreeSet<String>>);
 
@@ -128,7 +128,7 @@ pub(super) static CAPABILITIES_STAY: Rule = Rule {
     check: Checked::With(|| Box::new(Unchanged::default())),
 };
 
-/// What this life of the driver has answered.
+/// The capabilities that the driver has reported since it was started.
 #[derive(Default)]
 struct Unchanged(BTreeMap<&'static str, BTreeSet<String>>);
 
@@ -180,7 +180,7 @@ fn capabilities(line: &TraceLine, method: &str) -> Option<BTreeSet<String>> {
     Some(answer(line, method)?.capabilities().map(str::to_owned).collect())
 }
 
-/// What a driver has answered to a call that went well.
+/// The driver's response to a call of this method that succeeded.
 fn answer<'a>(line: &'a TraceLine, method: &str) -> Option<Response<'a>> {
     said_by_driver(line).filter(|end| end.method == method && end.code == "OK").map(RpcEnd::response)
 }

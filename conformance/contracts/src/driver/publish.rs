@@ -1,4 +1,4 @@
-//! What an answer to `NodePublishVolume` promises.
+//! Promises about answers to `NodePublishVolume`.
 
 use crate::event::{Event, Mount, Touch, TraceLine};
 use crate::rule::books::Progress;
@@ -68,7 +68,7 @@ fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// What tells volumes apart in the mount table: a bound device node is the device, and anything else a part of a
+/// How the mount table tells volumes apart: a bound device node is the device, and anything else a part of a
 /// file system. Subdirectories of one export may share device and root, and differ in what was mounted.
 #[derive(PartialEq, Eq)]
 enum Identity<'a> {
@@ -159,7 +159,7 @@ fn mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     }
     let Some(call) = succeeded(books, line, PUBLISH) else { return };
     let is_mounted = top(books, call.target()).is_some();
-    // A device need not be mounted: a node at the target is one as well, and only whoever looked knows of it.
+    // A device need not be mounted: a device node at the target is enough, and the mount table does not show it.
     if is_mounted || !is_block(call) {
         report.tried();
     }
@@ -254,7 +254,7 @@ mod tests {
         // One superblock, and `/` for both in the mount table.
         let exports = [publish("v1", "127.0.0.1:/pvc-data"), publish("v2", "127.0.0.1:/pvc-logs")].concat();
         keeps(rule, &[made.as_str(), &exports].concat(), &[]);
-        // Handles that nobody has made here may lead to one volume.
+        // Two handles that no CreateVolume of this trace returned may name the same volume.
         let shared = [publish("v1", "127.0.0.1:/pvc-data"), publish("v2", "127.0.0.1:/pvc-data")].concat();
         passes_over(rule, &shared, &[]);
         passes_over(rule, &[created(&["v1"]), shared.clone()].concat(), &[]);

@@ -1,4 +1,4 @@
-//! What an answer to `NodeStageVolume` promises.
+//! Promises about answers to `NodeStageVolume`.
 
 use crate::event::Actor;
 use crate::rule::books::is_unknown;

@@ -1,7 +1,7 @@
-//! What a driver does to the paths of the node during a call, beside mounting.
+//! Promises about files and directories of the node that a driver creates, removes or changes during a call.
 //!
-//! Told by lines that only the harness writes: it looks at the directory of a call's path before and after the call.
-//! A trace without a witness of files says nothing.
+//! Only the harness records them: it looks at the directory of a call's path before and after the call.
+//! Without that witness these promises are not observable.
 
 use super::is_block;
 use super::publish::NOT_MOUNTED;

@@ -1,4 +1,4 @@
-//! What answers to `NodeUnpublishVolume` and `NodeUnstageVolume` promise.
+//! Promises about answers to `NodeUnpublishVolume` and `NodeUnstageVolume`.
 
 use crate::event::{Event, TraceLine};
 use crate::rule::books::{Call, Progress, is_unknown};
@@ -36,7 +36,7 @@ pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
         let known = books.volume(call.volume());
         let again =
             was_made_twice(end) || known.is_some_and(|known| known.unpublished.contains(call.target()));
-        // A deleted volume is NOT_FOUND, whatever was done with it before.
+        // A deleted volume is NOT_FOUND, even if it was published or staged before.
         let deleted = known.is_some_and(|known| known.deleted);
         if !again || deleted || is_unknown(&end.code) {
             return;
@@ -101,7 +101,7 @@ pub(super) static UNSTAGED_AGAIN: Rule = Rule {
         let Some((call, end)) = answered(books, line, UNSTAGE) else { return };
         let known = books.volume(call.volume());
         let again = was_made_twice(end) || known.is_some_and(|known| known.unstaged.contains(call.staging()));
-        // A deleted volume is NOT_FOUND, whatever was done with it before.
+        // A deleted volume is NOT_FOUND, even if it was published or staged before.
         let deleted = known.is_some_and(|known| known.deleted);
         if !again || deleted || is_unknown(&end.code) {
             return;

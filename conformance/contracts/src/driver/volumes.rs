@@ -1,4 +1,4 @@
-//! What answers about volumes promise.
+//! Promises about answers that describe volumes.
 
 use crate::rule::{Checked, Rule, Witness};
 

@@ -1,4 +1,4 @@
-//! What was done to the world around the manager. Rules that ask too much of a disturbed world consult it.
+//! Disturbances of the manager's surroundings. Rules that would ask too much of a disturbed world consult them.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Disturbance {
 }
 
 impl Step {
-    /// What a step stands for in recordings of version 1, where disturbances and pods were steps like others.
+    /// The event that a step of a version 1 recording stands for: there, disturbances and pods were steps like others.
     pub(crate) fn meant(self) -> Event {
         let pod = |pod: &str, to| Event::Pod(PodChange { pod: pod.to_owned(), to });
         let on = self.on.clone();

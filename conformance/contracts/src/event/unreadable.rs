@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreadable {
-    /// What comes out of the socket is no HTTP/2: that is no answer to any one call.
+    /// The bytes from the socket are no HTTP/2, so they answer no particular call.
     NoHttp,
     /// It has no gRPC status.
     NoGrpc,
@@ -24,7 +24,7 @@ impl Unreadable {
         if self == Self::NoHttp { "" } else { method }
     }
 
-    /// What is wrong with it, in the words of a finding.
+    /// The fault of the answer, in the words of a finding.
     pub fn cause(self) -> &'static str {
         match self {
             Self::NoHttp => "what the driver writes into its socket is no HTTP/2",

@@ -1,4 +1,4 @@
-//! The words of a trace: each is a type, so that a word which nobody knows is refused where a trace is read.
+//! The words of a trace, as enums: reading a trace fails at an unknown word.
 
 use std::fmt;
 use std::str::FromStr;
@@ -137,7 +137,7 @@ words! {
         Grow = "grow",
     }
 
-    /// What became of a directory, a record or a link of the node's between two calls.
+    /// How a directory, a record or a link of the node changed between two calls.
     Meddling {
         Remove = "remove",
         Replace = "replace",
@@ -225,7 +225,7 @@ words! {
         Driver = "driver",
     }
 
-    /// What became of a process.
+    /// The start or the end of a process.
     Lifecycle {
         Start = "start",
         Exit = "exit",
@@ -236,7 +236,7 @@ words! {
         Registered = "registered",
     }
 
-    /// What became of a pod, as its containers' runtime and its owner know it.
+    /// The phase of a pod, as its container runtime and its owner know it.
     PodPhase {
         Added = "added",
         Running = "running",

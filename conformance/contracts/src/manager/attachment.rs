@@ -131,7 +131,7 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// Whether a volume is or may be staged or published, as far as anybody can know.
+/// Whether a volume is or may be staged or published, at a path that the manager can identify.
 pub fn may_be_here(books: &Books, volume: &str) -> bool {
     let known = books.volume(volume).into_iter();
     let mut paths = known.flat_map(|known| known.staged.keys().chain(known.published.keys()));
@@ -160,7 +160,7 @@ fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
     };
     let Some(list) = body["status"]["volumesInUse"].as_array().filter(|_| books.life > 0) else { return };
     report.tried();
-    // What is listed still may have been so before: it is kept, whatever the node has written.
+    // A volume in the list is reported, even if an earlier life has put it there.
     let listed =
         |volume: &str| list.iter().filter_map(Value::as_str).any(|name| handle(name) == Some(volume));
     let in_books = |volume: &str| {
@@ -227,14 +227,14 @@ pub(super) static DETACHED_WHEN_UNUSED: Rule = Rule {
     check: Checked::With(|| Box::new(DetachedWhenUnused::default())),
 };
 
-/// Attachments that were told to go while no node used their volume, or while it was lost. Nobody takes that
-/// back: whoever detaches does it until it has worked, and a node that comes to want the volume meanwhile waits
-/// for its next attachment.
+/// Attachments that were deleted while no node used their volume, or while the node was lost. A deletion is not taken
+/// back: the controller retries the detach until it succeeds, and a node that comes to want the volume meanwhile
+/// waits for its next attachment.
 #[derive(Default)]
 struct DetachedWhenUnused {
     going: BTreeSet<String>,
     /// Volumes that the node began to report in use when its status did not say attached any more: by then
-    /// whoever detaches may have looked for the last time.
+    /// the controller may already have read the status for the last time.
     too_late: BTreeSet<String>,
 }
 
@@ -479,7 +479,7 @@ mod tests {
         keeps(rule, &(attached(v1) + "detach v2"), &[]);
         let early = "detached while the node's status said attached";
         breaks(rule, early, &(attached(v1) + "detach v1"), &[]);
-        // Who detaches lives while the node does not.
+        // The controller detaches also while the node is down.
         breaks(rule, early, &(attached(v1) + "node kill\ndetach v1"), &[]);
     }
 

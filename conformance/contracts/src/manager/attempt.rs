@@ -1,4 +1,4 @@
-//! What an attempt that failed leaves in the books: nothing if it risked nothing, doubt if it did half of its work.
+//! The books after a failed attempt: unchanged if it risked nothing, uncertain if it did half of its work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -150,7 +150,7 @@ impl Check for NotGrownIsUncertain {
 
 impl NotGrownIsUncertain {
     fn expanded(&mut self, books: &Books, end: &RpcEnd) {
-        // A refusal because the volume is in use stands in nobody's way.
+        // FAILED_PRECONDITION says that the volume is in use: that leaves nothing uncertain.
         let failed = !matches!(end.code.as_str(), "OK" | "FailedPrecondition");
         let Some(call) = books.calls.get(&end.id).filter(|call| call.life == books.life) else { return };
         if failed && self.had.contains_key(call.volume()) {

@@ -160,7 +160,7 @@ pub(super) static EVERY_FAILURE_IS_TOLD: Rule = Rule {
 };
 
 /// How often each text was a failure, and how often it was told. An attempt that stops because its pod went
-/// in between has not failed: nothing was risked, and there is nobody to tell.
+/// in between has not failed: nothing was risked, and no pod is left for an event.
 #[derive(Default)]
 struct EveryFailureIsTold {
     failures: BTreeMap<String, u64>,
@@ -231,7 +231,7 @@ mod tests {
             "op start verify_controller_attached_volume v1\nop end verify_controller_attached_volume v1 no\n";
         passes_over(rule, &[verify, "wants v1/a yes\n", verify].concat(), &[]);
         breaks(rule, early, &["wants v1/a yes\n", verify, verify].concat(), &[]);
-        // What nobody wanted any more has not failed, and a volume that was forgotten is a new one.
+        // An attempt for a volume that no pod wants any more has not failed, and a forgotten volume is a new one.
         passes_over(rule, &[&failed("volume_mount", "a"), again].concat(), &[]);
         keeps(rule, &[&twice, "wants v1/a -\nwants v1/b yes\nop start volume_mount v1/b"].concat(), &[]);
         let kept = "state v1 DeviceNotMounted\nwants v1/a -\nwants v1/b yes\nop start volume_mount v1/b";
@@ -244,7 +244,7 @@ mod tests {
         format!("api create PersistentVolume pv-{volume} case {source}\n")
     }
 
-    /// What the claim of a volume says of its growth.
+    /// A change of a claim's resize status and size.
     fn says(volume: &str, resize: &str, size: &str) -> String {
         let status = json!({
             "allocatedResourceStatuses": {"storage": resize},
@@ -269,13 +269,13 @@ mod tests {
         // From the bottom, and once.
         keeps(rule, &script(&[&turn(), &failed, "at 1100\n", start]), &[]);
         breaks(rule, early, &script(&[&turn(), &failed, "at 1099\n", start]), &[]);
-        // Whoever says it again says nothing new, unless it is another size or was not so in between.
+        // A repeated status counts once, unless the size differs or another status came in between.
         breaks(rule, early, &script(&[&turn(), &failed, &turn(), start]), &[]);
         keeps(rule, &script(&[&turn(), &failed, &says("v1", "NodeResizePending", "3Gi"), start]), &[]);
         let meanwhile = says("v1", "NodeResizeInProgress", "2Gi");
         keeps(rule, &script(&[&turn(), &meanwhile, &failed, &turn(), start]), &[]);
         breaks(rule, early, &script(&[&turn(), &failed, &meanwhile, start]), &[]);
-        // It is nobody else's turn, and what was heard in time for an attempt that worked is used up.
+        // The status of another volume does not end the back-off, nor does one that came before an attempt that worked.
         breaks(rule, early, &script(&[&says("v2", "NodeResizePending", "2Gi"), start]), &[]);
         let worked = ["at 1500\n", start, "op end volume_fs_resize v1/a\n"].concat();
         breaks(rule, early, &script(&[&turn(), &worked, &failed, start]), &[]);

@@ -9,7 +9,7 @@ use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine, Ve
 use crate::rule::books::{Progress, text};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-/// What keeps a claim from going while a pod uses it.
+/// The finalizer that keeps a claim while a pod uses it.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// The persistent volume of a handle and the claim bound to it, as far as the trace tells the API's objects.

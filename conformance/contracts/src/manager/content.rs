@@ -1,4 +1,4 @@
-//! What is in a volume is not the manager's: it shows no more of it than it should, and takes away nothing.
+//! The data in a volume is not the manager's: it shows a pod no more of it than it should, and removes nothing.
 
 use crate::csi::Request;
 use crate::event::{Effect, EffectKind, Event, Mount, ObjectKind, TraceLine};
@@ -9,7 +9,7 @@ use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 use super::attachment::persistent_volume;
 use super::staging::{handle, pod_and_handle};
 
-/// What takes something away from where it was.
+/// Effects that remove a path.
 const REMOVALS: &[EffectKind] =
     &[EffectKind::Umount, EffectKind::Rmdir, EffectKind::Remove, EffectKind::Unlink];
 

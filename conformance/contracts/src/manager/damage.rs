@@ -1,7 +1,7 @@
-//! What nobody can know any more once a record was damaged, and so cannot be asked for.
+//! Paths that the manager cannot identify because their record was damaged or lost. Rules do not ask for them.
 //!
 //! A trace tells of damage by [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost` if the record is gone. Where
-//! none is told, the rules ask for everything. The volume's object still tells what is mounted, and a dead mount
+//! has no such event, the rules ask for everything. The volume's object still tells what is mounted, and a dead mount
 //! needs no more than any other.
 
 use crate::rule::Books;
@@ -9,8 +9,8 @@ use crate::rule::place::Place;
 
 use super::attachment::persistent_volume;
 
-/// Whether nobody can say any more what a path is: its record was damaged, and no object tells of which volume;
-/// or it is gone, and nothing is mounted there, so that nothing tells that anything was begun.
+/// Whether the manager cannot identify a path: its record was damaged and no object names the volume; or the record
+/// is gone and nothing is mounted there, so nothing shows that a step was begun.
 pub(super) fn is_unknowable(books: &Books, volume: &str, path: &str) -> bool {
     let gone = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
     let no_trace = || gone() && !books.mounts.contains_key(path);

@@ -1,4 +1,4 @@
-//! What may run at the same time on one volume, and what goes first.
+//! Which operations may run at the same time on one volume, and their order.
 
 use std::collections::BTreeSet;
 
@@ -148,7 +148,7 @@ mod tests {
         let rule = &ONE_OPERATION_A_VOLUME;
         keeps(rule, "stage v1 begins\nstage v2 begins\nstage v1 ends\nstage v2 ends", &[]);
         keeps(rule, "publish v1 a\nunpublish v1 a begins\nunpublish v1 b begins", &[]);
-        // A call of a life that has ended is nobody's operation any more.
+        // A call of a node that was killed belongs to no operation of the next one.
         keeps(rule, "stage v1 begins\nnode kill\nnode start\nstage v1", &[]);
         let overlap = "two operations ran on one volume at the same time";
         breaks(rule, overlap, "publish v1 a begins\npublish v1 b", &[]);

@@ -117,7 +117,7 @@ fn kept_until_undone(books: &Books, effect: &Effect, report: &mut Report) {
     let steps = books.volumes.values().flat_map(|known| known.staged.keys().chain(known.published.keys()));
     for place in steps.filter_map(|path| Place::of(path)) {
         let metadata = place.metadata();
-        // What was lost before is not removed by anybody.
+        // A record that was lost before cannot be removed by the manager.
         let lost = books.lost.contains(&metadata);
         let gone = metadata == effect.path || metadata.starts_with(&format!("{}/", effect.path));
         if gone && !lost {
@@ -154,8 +154,8 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
     }
 }
 
-/// The directories of targets of which nobody can say any more what they are, or ever could: a record may be
-/// damaged before its driver was asked for anything.
+/// The directories of targets that cannot be identified, or never could: a record may be damaged before the driver
+/// was called.
 fn unknowable_directories(books: &Books) -> Vec<&str> {
     let of_no_object = |dir: &&str| match Place::of(&format!("{dir}/mount")) {
         Some(Place::Target(of)) => books.object(ObjectKind::Volume, of.inner).is_none(),

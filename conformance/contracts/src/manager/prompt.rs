@@ -1,7 +1,7 @@
-//! What can be done is done at once: nothing waits for what has nothing to do with it.
+//! Work that can begin begins at once: no operation waits for an unrelated one.
 //!
 //! These hold where `t_ms` is the manager's own clock. There time passes only while there is nothing to do, so
-//! what could have been begun and was not is late by the manager's doing.
+//! an operation that could have begun and did not is late by the manager's fault.
 
 #[cfg(test)]
 mod tests;
@@ -132,7 +132,7 @@ struct Debt<'a> {
 /// An operation by its name, its volume and its pod.
 type Named = (OperationName, String, String);
 
-/// What is owed since when, and what stands in the way.
+/// The operations that are due, since when, and what holds them up.
 struct Prompt {
     limit: f64,
     cause: &'static str,
@@ -323,7 +323,7 @@ impl Prompt {
             self.begun = true;
             let undoes = [UNMOUNTS, UNSTAGES].concat();
             self.may_unmount |= undoes.contains(&edge.name);
-            // Whatever is owed afterwards is owed anew.
+            // An operation of this volume that is due afterwards counts from then.
             self.since.retain(|debt, _| debt.volume() != edge.volume);
             self.running.insert(named, self.now);
             return;
@@ -345,7 +345,7 @@ impl Prompt {
         !books.slow_api && heard && is_attached_to_node(books, volume)
     }
 
-    /// Whether somebody has found what an earlier life did for a pod: no operation of this one has led to it.
+    /// Whether the manager recovered this volume of a pod from disk: no operation of this life has led to it.
     fn is_read_back(&self, books: &Books, change: &StateChange) -> bool {
         let of = pod_and_volume(&change.key);
         books.life > 0

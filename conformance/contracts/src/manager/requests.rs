@@ -1,4 +1,4 @@
-//! What requests say: the volume's own words, the same ones each time, and nothing empty.
+//! The manager's requests repeat the volume's own values, the same ones each time, and leave none empty.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::event::{Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
-/// What Kubernetes adds to a volume's context when a driver asks for it.
+/// The prefix of the keys that Kubernetes adds to a volume's context when a driver asks for them.
 const ADDED: &str = "csi.storage.k8s.io/";
 
 /// INV-053.

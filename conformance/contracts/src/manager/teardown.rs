@@ -1,4 +1,4 @@
-//! Everything is taken back, from the pod outwards, and nobody says so too early.
+//! Volumes are torn down from the pod outwards, and are not reported as unmounted too early.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
     check: Checked::With(|| Box::new(NotWhileItRuns::default())),
 };
 
-/// The pods whose containers may run, as whoever plays the runtime calls them: by UID or by name.
+/// The pods whose containers may run, by UID or by name: as the stand-in for the runtime names them.
 #[derive(Default)]
 struct NotWhileItRuns {
     running: BTreeSet<String>,

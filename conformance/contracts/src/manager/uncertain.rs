@@ -1,4 +1,4 @@
-//! What may or may not have happened: written down as such, and never forgotten before it is cleared up.
+//! Steps with an unknown outcome: marked uncertain, and not forgotten before they are resolved.
 
 use std::collections::BTreeMap;
 
@@ -299,7 +299,7 @@ mod tests {
             &[begin, "state v1/b VolumeMountUncertain\n", end].concat(),
             &[],
         );
-        // What was uncertain before stays, whatever the answer now.
+        // A volume that was uncertain before stays uncertain, also after a final error.
         passes_over(rule, &["write data:v1/a\npublish v1 a Aborted\n", begin, end].concat(), &[]);
         breaks(
             rule,

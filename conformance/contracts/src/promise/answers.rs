@@ -1,4 +1,4 @@
-//! What stands in answers, whatever was asked.
+//! The fields of answers, for any request.
 
 use super::{Promise, advice, csi, must, should};
 

@@ -1,4 +1,4 @@
-//! What is in a volume: bytes, files, and what can be done with them.
+//! The data of a volume: bytes, files, and their use.
 
 use super::{Promise, advice, csi, must};
 

@@ -1,4 +1,4 @@
-//! Who the plugin is and what it says it can do.
+//! The name of the plugin and its capabilities.
 
 use super::{Promise, advice, csi, must};
 

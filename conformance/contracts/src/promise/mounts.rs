@@ -1,4 +1,4 @@
-//! What a workload sees of a mounted volume.
+//! A mounted volume as a workload sees it.
 
 use super::{Promise, advice};
 

@@ -1,4 +1,4 @@
-//! What stays behind in a driver that runs on: locks and descriptors.
+//! Leftovers in a driver that runs on: locks and descriptors.
 
 use super::{Promise, advice, csi, must};
 

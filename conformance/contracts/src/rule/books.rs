@@ -1,4 +1,4 @@
-//! What the events of a trace add up to: the state that rules ask about, kept once for all of them.
+//! The state after the events of a trace, kept once for all rules.
 //!
 //! The books hold what the *manager* can know. A call that ended in an error the manager must take for final
 //! has not happened; one whose outcome is unknown may have.
@@ -75,7 +75,7 @@ pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 
-/// What is known of one volume on this node.
+/// The state of one volume on this node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volume {
     /// Staging paths with their progress.
@@ -96,7 +96,7 @@ pub struct Volume {
     pub publish_requests: BTreeMap<String, Value>,
 }
 
-/// What the manager made in its own tree.
+/// A path that the manager made in its own tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     Directory,
@@ -111,7 +111,7 @@ pub enum Entry {
 pub struct Books {
     /// Calls in flight, by their id.
     pub calls: BTreeMap<u64, Call>,
-    /// Those of them that this life of the node has made.
+    /// The calls in flight that the node has made since it was started last.
     flights: Flights,
     asked_at: Paths,
     /// Volumes by their id at the driver.
@@ -120,7 +120,7 @@ pub struct Books {
     pub stages: Option<bool>,
     /// Mounts by their target; the last of a list is on top.
     pub mounts: BTreeMap<String, Vec<Mount>>,
-    /// What the manager made and has not removed.
+    /// Paths that the manager made and has not removed.
     pub entries: BTreeMap<String, Entry>,
     /// Files that the manager holds open, with the loop device that does it.
     pub locks: BTreeMap<String, String>,
@@ -143,11 +143,11 @@ pub struct Books {
     /// Whether it has ended and not started again.
     pub down: bool,
     /// Whether the API is known to take its time ([`Disturbance::ApiSlow`]): what it holds may
-    /// not be what anybody has heard yet.
+    /// not have reached the manager or a controller yet.
     pub slow_api: bool,
     /// Records that were damaged while the node was away, and that it has not written anew.
     pub damaged: BTreeSet<String>,
-    /// Those among them that are not even there.
+    /// The damaged records that are missing altogether.
     pub lost: BTreeSet<String>,
     /// Whether the node hears nothing of its own object.
     pub deaf: bool,
@@ -209,7 +209,7 @@ impl Books {
         }
     }
 
-    /// What is known of a volume, if anything.
+    /// The state of a volume, if it is known.
     pub fn volume(&self, id: &str) -> Option<&Volume> {
         self.volumes.get(id)
     }
@@ -260,7 +260,7 @@ impl Books {
     }
 
     fn start(&mut self, start: &RpcStart, seq: u64) {
-        // What arrives from a node that is down was sent while it lived: nobody will hear the answer.
+        // A call that arrives from a dead node was sent while it lived, and no process receives its answer.
         let life = if self.down { self.life - 1 } else { self.life };
         let mut call = Call::of(start, seq, life);
         call.mounted = self.mounts.get(call.staging()).map_or(0, Vec::len);
@@ -342,7 +342,7 @@ impl Books {
         };
     }
 
-    /// A volume of this id is there, whatever became of an earlier one.
+    /// A volume of this id exists, even if an earlier one of the same id was deleted.
     fn exists(&mut self, id: &str) {
         self.volumes.entry(id.to_owned()).or_default().deleted = false;
     }
@@ -467,7 +467,7 @@ impl Books {
             && !change.body["metadata"]["deletionTimestamp"].is_null()
             && self.any_node_is_lost()
         {
-            // Nobody takes that back: it is as good as detached, although its driver is called later.
+            // A deletion is not taken back: the volume counts as detached, although the driver is called later.
             let volume = text(&change.body["spec"]["source"], "persistentVolumeName");
             let volume = self.object(ObjectKind::Volume, volume);
             let handle = volume.map(|volume| text(&volume["spec"]["csi"], "volumeHandle").to_owned());

@@ -112,7 +112,7 @@ fn direct_call_explains_until_it_ends() {
 fn node_announces_what_it_mounts() {
     assert!(irregular_in(vec![mounted(TARGET, "node"), announced("bind", TARGET)]).is_empty());
     assert_eq!(irregular_in(vec![mounted(TARGET, "node")]), [format!("Stray mount {TARGET} @1")]);
-    // The announcement may come until somebody looks while nothing is under way.
+    // The announcement may come until the journal is looked at while no operation is under way.
     let looked = || json!({"ev": "looked"});
     let busy = vec![
         operation("start"),

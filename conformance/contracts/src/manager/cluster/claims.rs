@@ -7,7 +7,7 @@ use crate::event::{ObjectKind, Verb};
 use crate::rule::books::text;
 use crate::rule::{Checked, Rule, Witness};
 
-/// What keeps a volume's object from going while a claim is bound to it.
+/// The finalizer that keeps a persistent volume while a claim is bound to it.
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 fn is_bound(claim: &Value) -> bool {

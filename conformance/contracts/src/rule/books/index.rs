@@ -1,4 +1,4 @@
-//! What the books find without passing through all they hold.
+//! Indexes of the books, so that a rule need not search all entries.
 //!
 //! A recording may have any number of calls without an end and of volumes. A rule that asks at each line what else is
 //! under way, or which volumes a path belongs to, is answered from here, so that a recording is judged in a time that
