@@ -20,7 +20,7 @@ use crate::message::{Abilities, Orders, Refusal};
 
 /// Starts the driver, asks it, and lets it end.
 pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
-    // A testbed has a journal; this one is read by nobody, so that it has no witness.
+    // A testbed needs a journal; this one is never read, so it has no witness.
     let journal = Journal::new(Symbols::new(sandbox.layout()), None);
     let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
@@ -60,8 +60,8 @@ const ENDING: Duration = Duration::from_secs(10);
 /// How many last lines are shown: they explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;
 
-/// What is strange about the id of the node. CSI forbids it nothing but its length; objects, logs and topologies that
-/// hold it are read by lines.
+/// The fault of a node id that spoils readers. CSI limits only its length, but objects, logs and topologies that hold
+/// it are read line by line.
 fn odd_node_id(id: &str) -> Option<String> {
     id.contains(char::is_control)
         .then(|| format!("NodeGetInfo: the id of the node holds control characters ({id:?})"))
@@ -160,7 +160,7 @@ impl Probes<'_> {
                 let found = WrongAnswer::unreadable("CreateVolume", source, &format!("a {kind} volume"));
                 // Each kind would be one more finding of the same fault.
                 self.note(found);
-                // No refusal: an answer that nobody has read says nothing of abilities, and the cases try for themselves.
+                // No refusal: an unreadable answer says nothing about abilities, and the cases try for themselves.
                 Ok(None)
             }
             ProvisionError::Create { source, .. } if is_unanswered(source) => {

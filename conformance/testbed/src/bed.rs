@@ -83,19 +83,19 @@ pub struct Bed {
     device_groups: DeviceGroups,
     other: OnceCell<OtherNode>,
     testbed: Testbed,
-    /// What the other node would lie on.
+    /// The file system of the other node's root.
     _other_root: Option<Tmpfs>,
     // After the driver, whose processes are in it.
     cgroup: Option<Arc<Cgroup>>,
     abilities: Abilities,
-    /// What belongs to a driver that somebody else has started.
+    /// The state of a driver that already ran before volproof did.
     foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
     pub(crate) made: Made,
     /// The NFS server of the case, and the volumes that are on it.
     nfs: nfs::Nfs,
     limit: Duration,
-    /// What earlier cases have waited for in vain.
+    /// Waits that timed out in earlier cases.
     known_dead_ends: BTreeSet<String>,
     disks: disks::Disks,
     // A file system that is served lies on the part of the machine below, so it goes first.
@@ -115,7 +115,7 @@ pub struct Bed {
     beginning: usize,
 }
 
-/// What one case has made, done to the driver's calls, and seen of them: the next one begins with nothing of it.
+/// A case's objects, its faults, and the calls it has seen: the next case begins without them.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     /// Secrets of the case's own calls, by method.
@@ -133,12 +133,12 @@ pub(crate) struct Made {
     gates: RefCell<BTreeMap<&'static str, Gate>>,
     /// Whether each call is made twice, to the end.
     repeats: Cell<bool>,
-    /// What was waited for in vain.
+    /// Waits that timed out.
     dead_ends: RefCell<BTreeSet<String>>,
     /// Calls that were not answered in all their time.
     unanswered: RefCell<BTreeSet<String>>,
     before: RefCell<driver_holds::Before>,
-    /// What the case does with node calls of its own, by volume.
+    /// The node calls that the case makes itself, by volume.
     pub(crate) node_uses: RefCell<BTreeMap<String, node_calls::NodeUse>>,
     copies: RefCell<copies::Copies>,
     cluster: cluster::Cluster,
@@ -211,7 +211,7 @@ impl StepError {
         }
     }
 
-    /// What the node says is about the volumes, and what it does not say is about us.
+    /// An error that the node reports is about the volumes; one in talking to the node is the harness's.
     pub(crate) fn of_node(error: &NodeError) -> Self {
         match error {
             NodeError::Refused(why) => Self::Broken(vec![sentence(why)]),
@@ -223,7 +223,7 @@ impl StepError {
 /// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
 const FUTILE: Duration = Duration::from_secs(10);
 
-/// What the kernel is told of a process that is to be killed before all others when there is no memory left.
+/// The `oom_score_adj` of a process that the kernel is to kill first when there is no memory left.
 const FIRST_TO_DIE: &str = "1000";
 
 /// How long a node whose time can be let pass is waited for before it is.
@@ -232,7 +232,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 /// How long a pod that cannot have its volumes is waited for.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// How long whoever waits for a disk may sleep in the kernel before that is worth telling.
+/// How long a process may sleep in the kernel for a disk before that is reported.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// The calls that change anything, on the node or behind it.
@@ -472,7 +472,7 @@ impl Bed {
         self.driver().lock().await.log_tail(1).pop()
     }
 
-    /// Ends the kernel: what it had not written yet is lost, and nobody says goodbye to anybody.
+    /// Has the kernel panic: data that is not on disk yet is lost, and no process is ended in order.
     pub(crate) fn panic_kernel(&self) -> Result {
         std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| StepError::ours(&error))
     }
@@ -540,12 +540,12 @@ impl Bed {
         self.abilities.stages()
     }
 
-    /// What everything random is made from.
+    /// The seed of all random choices.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What limits the driver, if anything does.
+    /// The control group that limits the driver, if there is one.
     pub fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_deref()
     }
@@ -567,7 +567,7 @@ fn is_refusal(status: &Status) -> bool {
     !says_nothing && unreadable(status).is_none() && !is_unanswered(status)
 }
 
-/// What is said of a driver that nobody asked to end.
+/// The sentence for a driver that ended without having been asked to.
 pub fn ended_by_itself(exit: Exit) -> String {
     format!("The driver ended by itself: {exit}.")
 }
@@ -580,7 +580,7 @@ fn sentence(fragment: &str) -> String {
     format!("{first}{}{end}", letters.as_str())
 }
 
-/// What the tools of a file system insist on: a manifest names one size, and several file systems.
+/// The least size for which the tools can make a file system: a manifest names one size, and several file systems.
 fn least_size(fs_type: &str) -> u64 {
     match fs_type {
         "xfs" => 300 << 20,

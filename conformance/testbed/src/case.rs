@@ -1,4 +1,4 @@
-//! What a case is, and the list of all of them.
+//! The declaration of a case, and the list of all cases.
 //!
 //! A case is a function with `#[case]` above it. The attribute puts a [`Case`] into [`CASES`] at link time,
 //! so adding a case touches one file: there is no list to extend.
@@ -37,9 +37,9 @@ pub struct Case {
     pub file: &'static str,
     /// Line of the function's name.
     pub line: u32,
-    /// What must be there before it can run.
+    /// The needs without which it cannot run.
     pub needs: &'static [Need],
-    /// What the value of `each` needs besides: the value's type has `const fn needs(self)`.
+    /// The further needs of the value of `each`: the value's type has `const fn needs(self)`.
     pub variant_needs: &'static [Need],
     /// The promises that it judges by itself, beside the rules that judge every case.
     pub judges: &'static [&'static str],
@@ -47,7 +47,7 @@ pub struct Case {
     pub shares_driver: bool,
     /// Why no other case may run meanwhile.
     pub serial: Option<&'static str>,
-    /// Why it is known to fail, whatever the driver.
+    /// Why it is known to fail with every driver.
     pub xfail: Option<&'static str>,
     /// The body.
     pub run: fn(&mut Cx) -> Running<'_>,
@@ -89,7 +89,7 @@ impl Case {
     }
 }
 
-/// What a case can find a fault in.
+/// The party in which a case can find a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {

@@ -1,4 +1,4 @@
-//! What a case is given: volumes and pods, faults, the node and the driver, and one assertion.
+//! The context of a case: volumes and pods, faults, the node and the driver, and one assertion.
 //!
 //! The functions remember the line they were called on, so that a failure names the place in the case and
 //! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
@@ -60,7 +60,7 @@ pub struct Cx {
     shared: Rc<Shared>,
 }
 
-/// What handles of one case share.
+/// The state that all handles of one case share.
 pub struct Shared {
     pub bed: Bed,
     last: RefCell<Doing>,
@@ -70,14 +70,14 @@ pub struct Shared {
     claims: RefCell<Claims>,
 }
 
-/// What a case has found out about numbered promises by asking the driver itself, and that did not end it.
+/// A case's findings about numbered promises, from its own calls to the driver, that did not end it.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     /// Promises that the driver kept when it was asked.
     pub kept: BTreeSet<&'static str>,
     /// Recommendations that it did not follow.
     pub ignored: Vec<Ignored>,
-    /// What could not be asked, and why.
+    /// The promises that could not be tried, and why.
     pub not_tried: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl Cx {
         std::future::pending()
     }
 
-    /// Has the kernel panic, whatever anybody is in the middle of. There is nothing after this either.
+    /// Has the kernel panic, also while calls are under way. The case cannot go on after this either.
     #[track_caller]
     pub fn panic_kernel(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.panic_kernel()", Location::caller());
@@ -128,7 +128,7 @@ impl Cx {
         }
     }
 
-    /// The machine runs out of memory, and the kernel kills the driver for it, before anybody else.
+    /// The machine runs out of memory, and the kernel kills the driver before all other processes.
     #[track_caller]
     pub fn memory_runs_out(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.memory_runs_out()", Location::caller());
@@ -138,7 +138,7 @@ impl Cx {
     /// The testbed, for another case.
     ///
     /// # Errors
-    /// When a handle of this case is still held by somebody.
+    /// When a handle of this case is still in use.
     pub fn into_bed(self) -> std::result::Result<Bed, Rc<Shared>> {
         Rc::try_unwrap(self.shared).map(|shared| shared.bed)
     }
@@ -185,7 +185,7 @@ impl Cx {
         Held::new(self.shared(), method)
     }
 
-    /// What everything random of this case is made from.
+    /// The seed of all random choices of this case.
     pub fn seed(&self) -> u64 {
         self.shared.bed.seed()
     }
@@ -254,7 +254,7 @@ enum Provider {
 }
 
 impl Process {
-    /// Ends it at once, in the middle of whatever it does (SIGKILL).
+    /// Kills the process at once, also in the middle of a call (SIGKILL).
     #[track_caller]
     pub fn kill(&self) -> impl Future<Output = Result> {
         self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
@@ -346,7 +346,7 @@ impl Shared {
         self.update
     }
 
-    /// What the case did last.
+    /// The last step of the case.
     pub fn last(&self) -> Doing {
         self.last.borrow().clone()
     }

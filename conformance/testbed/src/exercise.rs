@@ -27,7 +27,7 @@ pub(crate) struct Exercise {
     seed: u64,
     dice: Dice,
     model: Model,
-    /// What the file system cannot do.
+    /// The features that the file system lacks.
     lacks: BTreeSet<&'static str>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Failed {
 pub(crate) enum Difference {
     /// Its bytes, or the file itself.
     Content(String),
-    /// What the file system keeps of it: mode, time, attributes, links.
+    /// The file's metadata: mode, time, attributes, links.
     Attribute(String),
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use harness::proxy::code_name;
 use serde::{Deserialize, Serialize};
 
-/// What a case's body returns.
+/// The result of a case's body.
 pub type Result<T = ()> = std::result::Result<T, Failure>;
 
 /// A case came to an end it should not have come to.
@@ -15,7 +15,7 @@ pub type Result<T = ()> = std::result::Result<T, Failure>;
 /// Deliberately no [`Error`]: then any error can become one with `?`, and takes the line of the `?` along.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What the case did last.
+    /// The last step of the case.
     pub after: String,
     /// Where in its source.
     pub at: Place,
@@ -23,7 +23,7 @@ pub struct Failure {
     pub what: Box<What>,
 }
 
-/// What can go wrong.
+/// The kinds of failures.
 #[derive(Debug, Clone)]
 pub enum What {
     /// Another story was seen. The diff says which; `pending` says what was still under way.
@@ -112,7 +112,7 @@ pub struct Breakage {
     pub actual: Option<String>,
     /// What went wrong, in plain sentences: the error and each of its causes.
     pub cause: Vec<String>,
-    /// The first event that told of a failure nobody had ordered, with the driver's own words.
+    /// The first event of a failure that no injected fault explains, with the driver's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
 }

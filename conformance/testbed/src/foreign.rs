@@ -1,7 +1,7 @@
-//! A driver that somebody else has started: what its worker does otherwise.
+//! A driver that volproof has not started, and how its worker differs.
 //!
-//! Its mounts are the machine's, it outlives the case, and nobody in the sandbox sees its processes. So the node's
-//! root is on the machine, too, and whatever the driver is asked for is in the ledger first.
+//! Its mounts are the machine's, it outlives the case, and its processes are not visible in the sandbox. So the node's
+//! root is on the machine, too, and each call that makes something is recorded in the ledger first.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -14,7 +14,7 @@ use harness::sandbox::{Sandbox, SharedNode};
 
 use crate::message::{Orders, Refusal};
 
-/// What belongs to a driver from outside.
+/// The paths and the ledger of a driver that volproof has not started.
 #[derive(Debug)]
 pub struct Foreign {
     ledger: Arc<Ledger>,

@@ -1,4 +1,4 @@
-//! What a case stands on: a driver, a proxy, an API server and a node in a sandbox, and the verbs that act on them.
+//! The testbed of a case: a driver, a proxy, an API server and a node in a sandbox, and the verbs that act on them.
 //!
 //! A case is an async function with `#[case]` above it; its doc comment is the sentence it proves. It is given a
 //! [`Cx`](cx::Cx), with which it asks for volumes and pods, spoils calls, kills the node or the driver, and compares

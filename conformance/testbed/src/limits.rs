@@ -1,5 +1,5 @@
-//! What the driver of a case and its containers may use of the machine, and whether the driver has come to the end of
-//! it.
+//! Limits of the machine's resources for the driver of a case and its containers, and whether the driver has reached
+//! one.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn write_down(ledger: &Ledger, paths: Vec<PathBuf>) -> Option<()> {
     ledger.record(&Entry::Cgroups { paths }).ok()
 }
 
-/// What the driver has used up: the cause, and the limit that it met.
+/// The limits that the driver has reached, each with the cause.
 pub fn used_up(cgroup: Option<&Cgroup>, state: &Path) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();
     if let Some(cgroup) = cgroup {

@@ -39,10 +39,10 @@ pub struct Orders {
     /// How often the power was cut already.
     #[serde(default)]
     pub cuts: u32,
-    /// How the suite's own NFS server is to misbehave, where somebody wants to see a case notice.
+    /// How the suite's own NFS server misbehaves, for tests that a case notices it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoil: Option<Misbehaviour>,
-    /// What earlier cases of the run have waited for in vain: the next ones do not.
+    /// Waits that timed out in earlier cases of the run: the next cases skip them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub dead_ends: BTreeSet<String>,
 }
@@ -67,7 +67,7 @@ impl Orders {
     }
 }
 
-/// What a case says before it has ended.
+/// A message of a case before its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
@@ -87,9 +87,9 @@ pub struct Expectation {
     /// The line of `expect!`.
     pub line: u32,
     pub column: u32,
-    /// What stands there.
+    /// The expected story in the case's source.
     pub data: String,
-    /// What should stand there.
+    /// The story that was seen.
     pub actual: String,
 }
 
@@ -106,10 +106,10 @@ pub struct Refusal {
     pub driver_has_ended: bool,
 }
 
-/// What the driver answered when it was asked what it can do.
+/// The driver's abilities, from its answers before the first case.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// What it says of itself.
+    /// The capabilities that it reports.
     pub says: Capabilities,
     /// Why it makes no block volume, if it does not.
     pub no_block: Option<String>,

@@ -1,4 +1,4 @@
-//! What a case may need, and who is the reason when it is not there.
+//! The needs of cases, and whether the driver or the machine is the reason when one is missing.
 //!
 //! One variant a need; its doc comment is its help text. A need is looked up before anything is started, and
 //! all that are missing are named, not only the first.
@@ -30,12 +30,12 @@ macro_rules! needs {
                 match self { $(Self::$variant => [$($doc.trim()),+].join(" "),)+ }
             }
 
-            /// Who is the reason when it is missing.
+            /// The reason when it is missing: the driver or the machine.
             pub fn provider(self) -> Provider {
                 match self { $(Self::$variant => Provider::$who,)+ }
             }
 
-            /// What the head of a report calls it.
+            /// Its name at the head of a report.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }
@@ -131,7 +131,7 @@ needs! {
 }
 
 impl Need {
-    /// What the machine must have for it; nothing where the driver is asked.
+    /// The fact of the machine that it stands for; none where the driver is asked.
     pub fn fact(self) -> Option<Fact> {
         match self {
             Self::Root | Self::Owners => Some(Fact::Root),
@@ -175,7 +175,7 @@ impl Need {
     }
 }
 
-/// Who is the reason for a skip.
+/// The reason for a skip: the driver or the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Provider {
     /// The driver does not claim it.
@@ -198,8 +198,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// What is there: the reasons against each need that is missing. Whoever fills it has asked the driver and
-/// probed the machine.
+/// The missing needs, each with the reason. Filled after the driver was asked and the machine probed.
 #[derive(Debug, Clone, Default)]
 pub struct Ground {
     missing: std::collections::BTreeMap<Need, String>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The most pages of one list. A driver with more volumes than this puts more than one on a page.
 const MOST: usize = 1000;
 
-/// Longest token that is followed. CSI limits a string to 128 bytes; a little more harms nobody.
+/// Longest token that is followed. CSI limits a string to 128 bytes; a little more does no harm.
 const LONGEST: usize = 4096;
 
 /// The tokens of one list so far.

@@ -1,5 +1,5 @@
-//! Behind the node's and the driver's back: what was asked of the driver, where the node keeps things, and what
-//! disappears though nobody took it away.
+//! Behind the node's and the driver's back: requests to the driver, the node's directories, and files that disappear
+//! without a call.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -32,7 +32,7 @@ impl Bed {
 
     /// Where the node keeps a volume of a pod.
     pub(crate) fn place(&self, volume: &str, pod: &str) -> Result<PathBuf> {
-        // Whoever asks wants to change something there.
+        // A case asks for this path in order to change something there.
         self.journal.touched_by_hand();
         let symbol = format!("<{pod}>/{volume}");
         let below = harness::Layout::standard().root().join("pods").join(format!("uid-{pod}"));

@@ -64,7 +64,7 @@ impl Bed {
             Secrets::revealed(file.as_deref()).map_err(|error| StepError::ours(&error))?;
         secrets.extend(self.canary_of(method));
         if let Some(fields) = request.as_object_mut() {
-            // Those of a request that somebody has looked at are masked.
+            // The secrets of a recorded request are masked.
             fields.remove("secrets");
         }
         self.journal.step("asked", &format!("{method} {request}"));
@@ -74,7 +74,7 @@ impl Bed {
             fields.insert("secrets".to_owned(), json!(secrets));
         }
         let deletes = deletes(method, &request).map(str::to_owned);
-        // What the driver does for it is no work that nobody has asked for.
+        // The driver's mounts for this call are not strays.
         let mut excuse = self.journal.excuse(method, &request);
         let begun = Instant::now();
         let called = tokio::time::timeout(CALL, self.proxy().call(method, request)).await;
@@ -189,7 +189,7 @@ fn deletes<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
     request[id].as_str().filter(|id| id.len() > 8 && !id.starts_with("no-such"))
 }
 
-/// The answer as rules read it. One that no client can read is judged by whoever has asked.
+/// The answer as rules read it; none for an unreadable one, which the calling case judges.
 fn direct_answer(method: &str, answer: &std::result::Result<Value, Status>) -> Option<DirectAnswer> {
     let method = method.to_owned();
     match answer {

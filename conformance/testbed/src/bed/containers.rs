@@ -18,7 +18,7 @@ use crate::failure::chain;
 /// A running container, as cases and the scene share it. Empty once it has ended.
 pub(crate) type Running = Rc<Mutex<Option<Container>>>;
 
-/// What the scene knows of one pod's container.
+/// The container of one pod.
 #[derive(Debug, Default)]
 pub(super) struct Started {
     running: Running,
@@ -48,7 +48,7 @@ impl Bed {
         Ok(running)
     }
 
-    /// What is said when the container of a pod cannot be started, for want of a configuration.
+    /// The error when a pod's container cannot be started because its configuration is missing.
     pub(crate) async fn refused_container(&self, pod: &str) -> Result<String> {
         match self.start_container(pod).await {
             Err(StepError::Broken(said)) => Ok(said.join(": ") + "\n"),
@@ -77,7 +77,7 @@ impl Bed {
         Ok(view.told(self.journal.symbols(), &drivers))
     }
 
-    /// Who it is.
+    /// uid, groups, hostname and environment of the container.
     pub(crate) async fn identity(&self, running: &Running) -> Result<String> {
         let mut running = running.lock().await;
         alive(&mut running)?.identity().await.map_err(|error| about(&error))
@@ -204,7 +204,7 @@ fn alive(running: &mut Option<Container>) -> Result<&mut Container> {
     running.as_mut().ok_or_else(|| StepError::Ours(vec!["the container has ended".to_owned()]))
 }
 
-/// What a container cannot have or do is about its volumes; that it cannot be asked is about us.
+/// An error of the container is about its volumes; one in talking to the container is the harness's.
 fn about(error: &ContainerError) -> StepError {
     match error {
         ContainerError::Build { .. } | ContainerError::Refused { .. } => StepError::Broken(chain(error)),

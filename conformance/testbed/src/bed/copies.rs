@@ -42,7 +42,7 @@ impl Bed {
         format!("snapshot-{name}{}", self.provisioner.tag())
     }
 
-    /// Notes what an answer says of snapshots: whatever it has made is deleted at the end.
+    /// Notes the snapshots of an answer, so that they are deleted at the end.
     pub(crate) fn remember_snapshots(&self, said: &Value) {
         let mut copies = self.made.copies.borrow_mut();
         if let Some(id) = text(said, "/snapshot/snapshotId") {

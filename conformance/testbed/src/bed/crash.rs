@@ -20,7 +20,7 @@ pub enum Victim {
 }
 
 impl Victim {
-    /// What a case with this value needs beside its own needs.
+    /// The needs of a case with this value, beside its own.
     pub const fn needs(self) -> &'static [Need] {
         &[]
     }

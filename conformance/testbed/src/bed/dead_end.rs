@@ -18,7 +18,7 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
-/// What was tried again and again, and failed in the same way each time.
+/// An attempt that was repeated and failed in the same way each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeadEnd {
     /// Equal in all cases that meet it: no ids, no paths, no numbers.
@@ -52,7 +52,7 @@ impl fmt::Display for DeadEnd {
 /// Looks for a dead end in the lines of a journal, from the moment when it is made.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// What earlier cases have met, by key.
+    /// The dead ends of earlier cases, by key.
     known: BTreeSet<String>,
     /// Calls under way: the method, and the volume's handle.
     calls: BTreeMap<u64, (String, String)>,
@@ -96,7 +96,7 @@ impl Search {
             Event::RpcEnd(end) => return self.call_ends(end, line.t_ms),
             Event::Operation(edge) if edge.edge == Edge::End => return self.operation_ends(edge, line.t_ms),
             Event::Operation(edge) => drop(self.answer_to(edge)),
-            // Whatever the case does may be the cure, and so may a driver or a node that is started again.
+            // Any step of the case may be the cure, and so may a restarted driver or node.
             Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_) => {
                 self.streaks.clear();
                 self.answers.clear();

@@ -23,7 +23,7 @@ const LOG: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Disks {
     sound: RefCell<Vec<LoopDevice>>,
-    /// Those whose faults are the case's. One that was ended leaves its place empty.
+    /// Disks whose faults the case orders. A disk that was ended leaves its place empty.
     mapped: RefCell<Vec<Option<MappedDisk>>>,
     plugged: RefCell<Option<PluggedDisk>>,
     spotty: RefCell<Option<SpottyDisk>>,

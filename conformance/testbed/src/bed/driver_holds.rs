@@ -16,7 +16,7 @@ use super::{Bed, remains};
 /// How long a device that is let go may take to leave: the kernel detaches it after the last close.
 const DETACH: Duration = Duration::from_secs(2);
 
-/// What the driver held before it was asked to stage anything.
+/// The driver's loop devices and processes before its first NodeStageVolume.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     /// Attached when the driver started: a pool that all volumes lie in.
@@ -26,7 +26,7 @@ pub(super) struct Before {
     processes: Vec<Process>,
 }
 
-/// What the driver holds after everything was unstaged, and did not hold before.
+/// The driver's leftovers after the last NodeUnstageVolume, and of deleted volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// Loop devices, a line each.
@@ -118,7 +118,7 @@ impl Bed {
         }
     }
 
-    /// What CreateVolume has attached and DeleteVolume should have detached.
+    /// The devices that CreateVolume has attached and DeleteVolume should have detached.
     fn devices_of_deleted(&self) -> Vec<String> {
         let (before, own) = (self.made.before.borrow(), self.disks.numbers());
         let made =
@@ -138,7 +138,7 @@ impl Bed {
         lines.collect()
     }
 
-    /// What the driver held after everything was unstaged.
+    /// The driver's leftovers after the last NodeUnstageVolume.
     pub fn driver_holds(&self) -> Held {
         self.made.held.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! What a driver and its node have: counted before and after many volumes have come and gone.
+//! The size of a driver and its node, counted before and after many volumes have come and gone.
 
 use harness::loop_device::table;
 use harness::observe;
@@ -48,7 +48,7 @@ impl Bed {
         })
     }
 
-    /// What of its memory is in the machine's.
+    /// The driver's resident memory.
     fn driver_memory(&self) -> Result<u64> {
         let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());
         let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;

@@ -14,7 +14,7 @@ use crate::failure::chain;
 /// The plugin these volumes belong to.
 pub(super) const PLUGIN: &str = "kubernetes.io/nfs";
 
-/// What a case has of NFS.
+/// The NFS server of a case and its volumes.
 #[derive(Debug)]
 pub(super) struct Nfs {
     server: RefCell<Option<NfsExport>>,

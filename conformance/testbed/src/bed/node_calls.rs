@@ -41,7 +41,7 @@ impl NodeUse {
     }
 }
 
-/// What is asked for in each request for a volume.
+/// The fields that each request for a volume carries.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) handle: String,
@@ -50,7 +50,7 @@ pub(crate) struct Asked {
     pub(crate) is_block: bool,
 }
 
-/// What a driver holds in the kernel for itself.
+/// Counts of a driver's kernel resources, and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverSize {
     pub descriptors: usize,
@@ -67,7 +67,7 @@ impl Bed {
         usual.max(self.slowness(&self.journal)).min(self.limit)
     }
 
-    /// What the driver's process holds, and how many processes there are beside it.
+    /// Counts the resources of the driver's process, and the processes beside it.
     pub(crate) fn driver_size(&self) -> Result<DriverSize> {
         let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());
         let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;
@@ -75,8 +75,8 @@ impl Bed {
         let ours = |error: std::io::Error| StepError::ours(&error);
         let mut processes = self.driver_processes();
         processes.retain(|process| !process.zombie);
-        // The dead count, too: one that nobody has asked how it ended keeps its number for ever. A control group does not
-        // list them.
+        // Zombies count, too: a process that its parent has not waited for keeps its number for ever. A control
+        // group does not list them.
         let is_of_driver = |dead: &Process| {
             dead.parent == pid.as_raw() || processes.iter().any(|process| process.pid == dead.parent)
         };
@@ -105,7 +105,7 @@ impl Bed {
         }
     }
 
-    /// What a node would ask for.
+    /// The fields that a node would send.
     pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
         let made = self.made.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
         let object = self.api_server.get::<Volume>("", &made);
@@ -137,7 +137,7 @@ impl Bed {
         self.abilities.says.node_can("SINGLE_NODE_MULTI_WRITER")
     }
 
-    /// What the driver says of itself.
+    /// The capabilities that the driver reports.
     pub(crate) fn says(&self) -> &Capabilities {
         &self.abilities.says
     }
@@ -147,8 +147,8 @@ impl Bed {
         self.layout.root().join("by-hand").join(volume)
     }
 
-    /// Undoes what a case has left of its own calls, as a node would that knows of them. Of a case that failed it takes
-    /// away whatever is left, and says nothing.
+    /// Undoes the node calls that a case has left, as a node would that knows of them. After a failed case it
+    /// removes all leftovers without reporting them.
     pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
         let uses = self.made.node_uses.take();
         let mut left = Vec::new();

@@ -166,7 +166,7 @@ impl Bed {
         synced.map_err(|error| StepError::of_node(&error))
     }
 
-    /// What the node last told of a pod whose volumes it cannot mount.
+    /// The node's last event of a pod whose volumes it cannot mount.
     pub(crate) async fn complaint(&self, pod: &str) -> Result<String> {
         let about = |told: &Notification| {
             told.severity == Severity::Warning && told.about.name == pod && told.reason.starts_with("Failed")

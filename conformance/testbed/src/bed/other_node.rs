@@ -74,13 +74,13 @@ impl Bed {
         back.map_err(|error| StepError::of_testbed(&error))
     }
 
-    /// Somebody declares that the other node is gone for good, or takes that back.
+    /// Adds the taint that declares the other node out of service, or removes it.
     pub(crate) fn declare_out_of_service(&self, is_out: bool) -> Result {
         let declared = self.the_other()?.declare_out_of_service(is_out);
         declared.map_err(|error| StepError::of_testbed(&error))
     }
 
-    /// Takes a pod's object away, whatever its node says.
+    /// Deletes a pod's object without waiting for its node.
     pub(crate) async fn forget_pod(&self, pod: &str) -> Result {
         self.made.pods.borrow_mut().remove(pod);
         self.made.leaving.borrow_mut().insert(pod.to_owned());

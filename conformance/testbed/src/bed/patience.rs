@@ -34,7 +34,7 @@ enum Why {
 }
 
 impl Waited {
-    /// What did not come, and why it was waited for no longer.
+    /// The node's error, and why the wait ended.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = chain(&self.node);
         match &self.why {
@@ -100,7 +100,7 @@ impl Bed {
         })
     }
 
-    /// The same for as long as there still is, whatever is under way.
+    /// The same until a deadline, also while calls are under way.
     pub(super) async fn until<F>(
         &self,
         journal: &Journal,
@@ -117,7 +117,7 @@ impl Bed {
         }
     }
 
-    /// What was waited for in vain in this case.
+    /// The waits of this case that timed out.
     pub fn dead_ends(&self) -> BTreeSet<String> {
         self.made.dead_ends.borrow().iter().cloned().chain(self.silent_ends()).collect()
     }
@@ -140,7 +140,7 @@ impl Bed {
     /// Returns when no call was under way for too long, or all the time is over that a case has for one wait; with
     /// the load, if that was so high that the time says nothing.
     async fn idle_for_too_long(&self, journal: &Journal) -> Option<Late> {
-        // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
+        // A process waits for an NFS server in the kernel, and no call shows it; and an emulated machine is slow.
         let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
         let at_work = async {
             loop {

@@ -17,7 +17,7 @@ use super::{Bed, Result, StepError};
 /// Where a container has files of its own, and a machine files that it does not keep.
 const PLACES: [&str; 2] = ["/run", "/tmp"];
 
-/// What was in these places before the driver was started first.
+/// The files in these places before the driver's first start.
 #[derive(Debug, Default)]
 pub(super) struct LocalFiles {
     before: BTreeSet<PathBuf>,
@@ -37,7 +37,7 @@ impl LocalFiles {
         };
         for path in listed().difference(&self.before).filter(|path| !is_kept(path)) {
             let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-            // The driver's processes are gone, and nobody else has put it there: what stays is a file of the kernel's.
+            // The driver's processes are gone, and no other process writes here: a path that stays is the kernel's.
             drop(removed);
         }
     }

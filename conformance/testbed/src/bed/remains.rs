@@ -1,4 +1,4 @@
-//! What belongs to a volume: files that bear its name or were behind its device, and descriptors of them. Reads
+//! The remains of a volume: files that bear its name or were behind its device, and descriptors of them. Reads
 //! directories and links only.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub(super) fn files(top: &Path, names: &[&str], backings: &BTreeSet<PathBuf>) ->
     found
 }
 
-/// What a process has open below `top` with one of these names in its path, or of the `backings`.
+/// The files that a process has open: those below `top` with one of these names in their path, and the `backings`.
 pub(super) fn open(pid: i32, top: &Path, names: &[&str], backings: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = links.filter_map(|link| fs::read_link(link.path()).ok()).collect();

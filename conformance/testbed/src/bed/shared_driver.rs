@@ -24,7 +24,7 @@ impl Bed {
         bed
     }
 
-    /// What the next case would find of this one.
+    /// The leftover of this case that the next one would find.
     pub fn left_over(&self) -> Option<&'static str> {
         let api = &self.api_server;
         let has_objects = !api.list::<Claim>().is_empty()

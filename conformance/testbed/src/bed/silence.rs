@@ -56,7 +56,7 @@ impl Bed {
         self.made.unanswered.borrow_mut().insert(method.to_owned());
     }
 
-    /// What enough cases have met is not waited for again: it is a key like that of a dead end.
+    /// Calls that went unanswered, as keys of dead ends: after enough cases the next ones do not wait for them.
     pub(super) fn silent_ends(&self) -> impl Iterator<Item = String> {
         self.unanswered().into_iter().map(|method| key(&method))
     }

@@ -44,7 +44,7 @@ pub(crate) struct PodSpec {
     pub(crate) privileged: bool,
     pub(crate) read_only_root: bool,
     pub(crate) last_words: String,
-    /// What it is called, whatever its name is.
+    /// The pod's hostname, if it differs from its name.
     pub(crate) hostname: Option<String>,
     pub(crate) without_services: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct MountSpec {
     pub(crate) mount: VolumeMount,
 }
 
-/// What each pod's one container is called.
+/// The name of each pod's one container.
 pub(crate) const CONTAINER: &str = "main";
 
 impl VolumeSpec {

@@ -1,5 +1,5 @@
-//! The end of a case, whatever became of it: everything is taken down the way it would be in a cluster, so
-//! that what remains is what somebody forgot.
+//! The end of a case, passed or failed: everything is taken down as in a cluster, so that the rest is a leftover of the
+//! node or the driver.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -46,12 +46,12 @@ pub enum Books {
 }
 
 impl Bed {
-    /// How the driver ended, if nobody asked it to.
+    /// How the driver ended, if it was not asked to.
     pub async fn driver_exit(&self) -> Option<String> {
         self.driver_crash().await.map(super::ended_by_itself)
     }
 
-    /// How a driver ends that nobody asked to, where its socket says that it is about to.
+    /// How the driver ends without having been asked to, where its closed socket shows that it is about to.
     pub async fn exit_under_way(&self) -> Option<Exit> {
         if self.driver_is_killed() || !self.has_driver() {
             return None;
@@ -244,7 +244,7 @@ impl Bed {
 
     /// Ends the node, then the driver. Says what of the driver's directory would not go.
     pub async fn end(&self, failed: bool) -> Option<String> {
-        // Nobody can be killed who waits for a file system that does not answer: that has to die first.
+        // A process that waits for a file system without an answer cannot be killed: the file system has to die first.
         if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
             drop(fuse.die());
         }
@@ -268,7 +268,7 @@ fn patience(failed: bool) -> Duration {
     if failed { IMPATIENCE } else { PATIENCE }
 }
 
-/// What is left of the time; never nothing, so that what has already happened is always seen.
+/// The time left; never zero, so that an event that has already happened is always seen.
 pub(super) fn left_until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }

@@ -1,4 +1,4 @@
-//! What a pod has must outlive the processes that gave it: the same check after each of them came and went.
+//! A pod keeps its volumes while the node and the driver restart: the same check after each restart.
 
 use std::fmt;
 use std::panic::Location;
@@ -14,7 +14,8 @@ pub enum Lifecycle {
     Restart,
     /// The node is killed and started again, and once more while it recovers.
     Kill,
-    /// The driver is killed, started again and registered anew. One that somebody else runs is registered anew.
+    /// The driver is killed, started again and registered anew. A driver that volproof did not start is only
+    /// registered anew.
     DriverRestart,
 }
 

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::{Claims, Cx, Ignored, Shared, Volume};
 use crate::failure::{Failure, Place, Result, What, place, words};
 
-/// What a driver has answered.
+/// A driver's answer to a call of the case.
 pub struct Answer {
     shared: Rc<Shared>,
     method: String,
-    /// What was special about the request; it stands in what is said of the answer.
+    /// The special part of the request, for sentences about the answer.
     asked: &'static str,
     /// In Go's spelling.
     code: &'static str,
@@ -40,14 +40,14 @@ impl Cx {
         }
     }
 
-    /// The last request of a method that anybody has made through the node or the api.
+    /// The last request of a method, from the node or from a controller.
     #[track_caller]
     pub fn last_request(&self, method: &str) -> Result<Value> {
         let doing = self.shared().begin(&format!("looking at {method}"), Location::caller());
         doing.done(self.shared().bed.last_request(method))
     }
 
-    /// What the driver has answered last to a method that the node or the cluster called.
+    /// The driver's last answer to a method that the node or a controller called.
     #[track_caller]
     pub fn last_answer(&self, method: &str) -> Result<Value> {
         let doing = self.shared().begin(&format!("looking at the answer to {method}"), Location::caller());
@@ -175,7 +175,7 @@ impl Cx {
 }
 
 impl Shared {
-    /// What the case has found out about promises so far.
+    /// The case's findings about promises so far.
     pub fn claimed(&self) -> Claims {
         self.claims.borrow().clone()
     }
@@ -201,7 +201,7 @@ impl Shared {
     }
 }
 
-/// A request without a field, at whatever depth.
+/// A request without a field, which may be nested.
 fn without(mut request: Value, field: &str) -> Value {
     let (parent, name) = field.rsplit_once('/').map_or(("", field), |(parent, name)| (parent, name));
     let pointer = if parent.is_empty() { String::new() } else { format!("/{parent}") };
@@ -239,7 +239,7 @@ impl Answer {
         self.shared.claims(promise, &self.method, broken, place(Location::caller()))
     }
 
-    /// Finds that the call was refused, in whatever words: all that a promise asks for.
+    /// Checks that the call was refused, with any code: the promise asks for no more.
     #[track_caller]
     pub fn is_refused(&self, promise: &'static str) -> Result {
         let broken =
@@ -247,7 +247,7 @@ impl Answer {
         self.shared.claims(promise, &self.method, broken, place(Location::caller()))
     }
 
-    /// Finds that a call whose capability is reported is there, whatever else may be wrong with its request.
+    /// Checks that a call whose capability is reported is implemented. Any other error is fine.
     #[track_caller]
     pub fn is_implemented(&self) -> Result {
         let Self { method, message, .. } = self;

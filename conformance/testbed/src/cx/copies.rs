@@ -23,7 +23,7 @@ pub struct Snapshot {
 }
 
 impl Cx {
-    /// What CreateSnapshot is asked for a snapshot of this name.
+    /// The CreateSnapshot request for a snapshot of this name.
     pub fn snapshot_request(&self, name: &str, volume: &Volume) -> Value {
         json!({ "name": self.shared.bed.snapshot_name(name), "sourceVolumeId": self.handle(volume) })
     }

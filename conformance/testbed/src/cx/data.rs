@@ -1,4 +1,4 @@
-//! What is in a volume: files that are used as applications use them, and blocks that know their places. Both are
+//! The data of a volume: files that are used as applications use them, and blocks that know their places. Both are
 //! compared with what they must be wherever the volume turns up next.
 
 use std::io;
@@ -54,7 +54,7 @@ impl Cx {
         Blocks { shared: self.shared(), expanse: Arc::new(expanse) }
     }
 
-    /// What of the things that applications do with files does not work at a path, a line each.
+    /// The uses of files by applications that fail at a path, a line each.
     #[track_caller]
     pub fn refused_uses(&self, at: &Path) -> impl Future<Output = Result<Vec<String>>> + use<> {
         let doing = self.shared.begin("using files as applications do", Location::caller());

@@ -90,7 +90,7 @@ impl FaultyDisk {
         doing.done(self.shared.bed.with_disk(self.number, |disk| disk.behave(manner)))
     }
 
-    /// It answers nobody any more.
+    /// The disk answers no request any more.
     #[track_caller]
     pub fn hangs(&self) -> Result {
         let doing = self.begin("hangs()", Location::caller());
@@ -129,20 +129,20 @@ impl PluggedDisk {
         &self.path
     }
 
-    /// Somebody pulls it out, whatever anybody is doing with it.
+    /// The disk is pulled out, also while it is in use.
     #[track_caller]
     pub fn is_pulled_out(&self) -> Result {
         let doing = self.shared.begin("disk.is_pulled_out()", Location::caller());
         doing.done(self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::pull_out))
     }
 
-    /// Its driver cannot be taken out of the kernel: somebody uses the disk.
+    /// Its driver cannot be removed from the kernel: the disk is in use.
     #[track_caller]
     pub fn is_held(&self) -> Result {
         self.goes("disk.is_held()", false, Location::caller())
     }
 
-    /// Its driver can be taken out of the kernel, and the disk with it: nobody uses it.
+    /// Its driver can be removed from the kernel, and the disk with it: the disk is not in use.
     #[track_caller]
     pub fn is_let_go(&self) -> Result {
         self.goes("disk.is_let_go()", true, Location::caller())

@@ -29,7 +29,7 @@ pub enum ReadError {
     Stale,
     /// `EIO`: the client gave the server up.
     GivenUp,
-    /// `EACCES`: whoever asks may not.
+    /// `EACCES`: the user has no permission.
     Denied,
 }
 
@@ -47,7 +47,7 @@ pub struct Reading {
 }
 
 impl Nfs {
-    /// What a case with this version needs beside its own needs.
+    /// The needs of a case with this version, beside its own.
     pub const fn needs(self) -> &'static [Need] {
         &[]
     }
@@ -84,7 +84,7 @@ impl NfsServer {
         ready(made.map(|()| Volume { name: name.to_owned() }))
     }
 
-    /// It dies: nobody listens any more.
+    /// The server dies: connections to its port are refused.
     #[track_caller]
     pub fn stop(&self) -> impl Future<Output = Result> {
         let doing = self.begin("stop()", Location::caller());
@@ -112,7 +112,7 @@ impl NfsServer {
         async move { doing.done(self.shared.bed.with_nfs(|server| server.export()).await) }
     }
 
-    /// The export is this user's alone from now on, and root of a node is nobody there.
+    /// From now on only this user may use the export, and root of a node is squashed to the user `nobody`.
     #[track_caller]
     pub fn close_to_root(&self, owner: u32) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("close_to_root({owner})"), Location::caller());
@@ -158,7 +158,7 @@ impl Pod {
         async move { doing.done(self.shared.bed.mount_is_refused(&self.spec.name).await) }
     }
 
-    /// Begins to read a file, and finds that nobody answers.
+    /// Begins to read a file, and checks that the server does not answer.
     #[track_caller]
     pub fn waits_for(&self, path: &str) -> impl Future<Output = Result<Reading>> {
         let doing = self.begin(&format!("waits_for(\"{path}\")"), Location::caller());

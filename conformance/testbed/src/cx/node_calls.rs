@@ -223,14 +223,14 @@ impl Cx {
         doing.done(self.shared.bed.driver_files())
     }
 
-    /// What the driver and its node have by now.
+    /// The current size of the driver and its node.
     #[track_caller]
     pub fn driver_load(&self) -> Result<DriverLoad> {
         let doing = self.shared.begin("cx.driver_load()", Location::caller());
         doing.done(self.shared.bed.driver_load())
     }
 
-    /// What ControllerPublishVolume is asked for a volume and the node.
+    /// The ControllerPublishVolume request for a volume and the node.
     #[track_caller]
     pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
         let caller = Location::caller();
@@ -548,7 +548,7 @@ impl NodeCalls {
         }
     }
 
-    /// Unmounts whatever is exactly at a path, behind the driver's back, as a machine does that starts anew.
+    /// Unmounts every mount exactly at a path, behind the driver's back, as a reboot of the machine does.
     #[track_caller]
     pub fn loses_mount(&self, path: &Path) -> Result {
         let doing = self.begin("losing the mount", path, Location::caller());
@@ -565,7 +565,7 @@ impl NodeCalls {
         doing.done(bound.map_err(|error| StepError::ours(&error)))
     }
 
-    /// Makes whatever is at a path a symbolic link to a directory that this returns.
+    /// Replaces a path by a symbolic link to a directory, and returns that directory.
     #[track_caller]
     pub fn links(&self, path: &Path) -> Result<PathBuf> {
         let doing = self.begin("linking", path, Location::caller());
@@ -651,7 +651,7 @@ pub(super) fn attach_request(asked: &Asked, node: &str) -> Value {
 /// Writes a file in a directory as a user without rights. A thread of its own does so: the rights of one that is used
 /// again must not change.
 fn write_as(group: u32, directory: &Path) -> bool {
-    // Not by its path: nobody but root may go through the node's directories.
+    // Not by its path: only root may pass the node's directories.
     let Ok(directory) = File::open(directory) else { return false };
     let thread = std::thread::spawn(move || {
         nix::unistd::setfsgid(Gid::from_raw(group));

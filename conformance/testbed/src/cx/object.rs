@@ -1,4 +1,5 @@
-//! What pods refer to beside a driver's volumes: config maps, secrets, services, paths and disks of the machine.
+//! The objects that pods refer to beside a driver's volumes: config maps, secrets, services, paths and disks of the
+//! machine.
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ impl Cx {
         doing.done(self.shared.bed.place(volume, &pod.spec.name))
     }
 
-    /// What the driver's object says of groups.
+    /// Sets the `fsGroupPolicy` of the driver's object.
     #[track_caller]
     pub fn group_policy(&self, policy: FsGroupPolicy) -> Result {
         let doing = self.shared.begin(&format!("cx.group_policy({policy:?})"), Location::caller());

@@ -70,7 +70,7 @@ impl OtherNode {
         async move { doing.done(self.shared.bed.other_comes_back().await) }
     }
 
-    /// Somebody declares that it is gone for good.
+    /// The node is declared out of service.
     #[track_caller]
     pub fn is_declared_gone(&self) -> Result {
         let doing = self.shared.begin("other.is_declared_gone()", Location::caller());

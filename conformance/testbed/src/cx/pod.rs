@@ -171,7 +171,7 @@ impl PodBuilder {
         self
     }
 
-    /// What it is called on its network, whatever its name is.
+    /// With a hostname that differs from the pod's name.
     pub fn called(mut self, hostname: &str) -> Self {
         self.spec.hostname = Some(hostname.to_owned());
         self

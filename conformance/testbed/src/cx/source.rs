@@ -44,7 +44,7 @@ pub fn projected(sources: Vec<Projection>) -> VolumeSource {
     VolumeSource::Projected { sources, default_mode: 0o644 }
 }
 
-/// Everything an object holds, in files anybody may read.
+/// All keys of an object, in files that every user may read.
 pub fn all_of(name: &str) -> Content {
     Content { name: name.to_owned(), default_mode: 0o644, ..Content::default() }
 }

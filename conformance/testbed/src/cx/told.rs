@@ -1,4 +1,4 @@
-//! What a driver tells of its volumes and of the space for more, and what of them can be modified.
+//! The driver's lists of its volumes, its capacity, and the parameters that can be modified.
 
 use std::panic::Location;
 
@@ -55,7 +55,7 @@ impl Cx {
         Ok(self.call("CreateVolume", request))
     }
 
-    /// What ControllerModifyVolume is asked to set the parameters that the manifest names; nothing if it names none.
+    /// The ControllerModifyVolume request for the parameters that the manifest names; none if it names none.
     pub fn modify_request(&self, volume: &Volume) -> Option<Value> {
         let parameters = &self.shared.bed.manifest().volume.mutable_parameters;
         let request = json!({ "volumeId": self.handle(volume), "mutableParameters": parameters });

@@ -85,7 +85,7 @@ impl VolumeBuilder {
         self
     }
 
-    /// As a copy of whatever volume the driver has by this id.
+    /// As a copy of the driver's volume of this id.
     pub fn copy_of_id(mut self, id: &str) -> Self {
         self.spec.source = Some(ContentSource::Volume(id.to_owned()));
         self

@@ -1,4 +1,4 @@
-//! What can be done to a file. Chooses only.
+//! Random operations on files. Chooses them, and does not carry them out.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ const REACH: u64 = 320 << 10;
 /// How much is written at once at most.
 const LENGTH: u64 = 48 << 10;
 
-/// What direct I/O is aligned to: no file system asks for more.
+/// The alignment of direct I/O: no file system asks for more.
 const ALIGNED: u64 = 4096;
 
-/// What is done. Files are named by their paths below the root.
+/// An operation. Files are named by their paths below the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     Write {
@@ -108,7 +108,7 @@ impl Act {
         }
     }
 
-    /// What is written.
+    /// The bytes that it writes.
     pub(super) fn bytes(&self, seed: u64, step: u64) -> Vec<u8> {
         let length = match self {
             Self::Write { length, .. } | Self::Append { length, .. } | Self::Attribute { length, .. } => {

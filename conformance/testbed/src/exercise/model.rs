@@ -1,4 +1,4 @@
-//! What files must hold: names, and what they lead to. Compares it with what a file system shows.
+//! The expected files: names, and the contents they lead to. Compares them with a file system.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ struct Inode {
     /// Set by hand, and not by a write since.
     seconds: Option<i64>,
     attributes: BTreeMap<String, Vec<u8>>,
-    /// What was done to its bytes, the last at the end.
+    /// The changes of its bytes, the last at the end.
     history: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What applications do with files beside reading and writing them: tried once each, in one directory.
+//! Uses of files beside reading and writing: each is tried once, in one directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

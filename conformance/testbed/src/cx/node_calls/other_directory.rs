@@ -1,4 +1,4 @@
-//! A directory of the node that no call names: whoever changes it has made a path of a text.
+//! A directory of the node that no call names: a driver that changes it has taken a field of a call for a path.
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};

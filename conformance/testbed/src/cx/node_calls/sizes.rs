@@ -40,7 +40,7 @@ impl NodeCalls {
         self.cx().call("NodeExpandVolume", self.grow_on_node_request(target, bytes))
     }
 
-    /// What the controller is asked to grow the volume.
+    /// The ControllerExpandVolume request for the volume.
     pub fn grow_request(&self, bytes: u64) -> Value {
         let asked = self.asked.borrow();
         json!({
@@ -50,7 +50,7 @@ impl NodeCalls {
         })
     }
 
-    /// What the node is asked to grow the volume at a target.
+    /// The NodeExpandVolume request for the volume at a target.
     pub fn grow_on_node_request(&self, target: &str, bytes: u64) -> Value {
         let mut request = self.grow_request(bytes);
         request["volumePath"] = json!(self.target(target));
