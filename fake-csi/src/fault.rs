@@ -182,6 +182,10 @@ fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Bod
     if sabotage == Some(Sabotage::ErrorsWithoutWords) {
         answer.headers_mut().remove(Status::GRPC_MESSAGE);
     }
+    let failed = answer.headers().get(Status::GRPC_STATUS).is_some_and(|code| code != "0");
+    if failed && sabotage == Some(Sabotage::ErrorsWithDetails) {
+        answer.headers_mut().insert("grpc-status-details-bin", HeaderValue::from_static("CAM"));
+    }
     let spoiled = match sabotage {
         Some(Sabotage::WrongCodeForMissingField) => Code::InvalidArgument,
         Some(Sabotage::WrongCodeForUnknownVolume) => Code::NotFound,

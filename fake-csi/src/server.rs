@@ -122,6 +122,15 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         let forgotten = driver.journal.read(detached)?;
         driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
     }
+    if driver.breaks(Sabotage::RestartForgetsGrowth) {
+        let shrunk = |books: &Books| {
+            let volumes = books.volumes.values().cloned();
+            let smaller = volumes.map(|volume| Volume { capacity: volume.capacity / 2, ..volume });
+            smaller.map(|volume| Entry::Volume(Box::new(volume))).collect()
+        };
+        let forgotten = driver.journal.read(shrunk)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
+    }
     if driver.breaks(Sabotage::RestartForgetsGroups) {
         let groups = |books: &Books| books.groups.keys().cloned().map(Entry::GroupGone).collect();
         let forgotten = driver.journal.read(groups)?;

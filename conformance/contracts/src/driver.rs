@@ -63,6 +63,7 @@ pub const RULES: &[&Rule] = &[
     &answer::COMPLETE,
     &answer::NO_NEGATIVE_SIZE,
     &answer::ERRORS_IN_WORDS,
+    &answer::NO_DETAILS,
 ];
 
 /// The call that has just been answered by the driver itself.

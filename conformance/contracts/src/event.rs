@@ -357,6 +357,9 @@ pub struct DirectAnswer {
     /// The driver's message, if the code is not `OK`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Whether the status has details, which CSI forbids.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub details: bool,
     /// The answer as JSON; null unless the code is `OK`.
     #[serde(default)]
     pub resp: Value,

@@ -31,11 +31,21 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         validate::map("parameters", &request.parameters)?;
 
-        let _named = self.in_flight.claim(&[&format!("snapshot named {}", request.name)])?;
-        let _source = self.in_flight.claim(&[&request.source_volume_id])?;
+        let races = self.breaks(Sabotage::SnapshotRacesItself);
+        let named = || self.in_flight.claim(&[&format!("snapshot named {}", request.name)]);
+        let _named = (!races).then(named).transpose()?;
+        let claimed = || self.in_flight.claim(&[&request.source_volume_id]);
+        let _source = (!races).then(claimed).transpose()?;
+        // The bug: what is found now is acted on later.
+        let is_new = races && {
+            let finds = |books: &Books| books.snapshots.values().any(|one| one.name == request.name);
+            let found = self.journal.read(finds)?;
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            !found
+        };
         let (snapshot, volume) = self.journal.transact(|books| {
             let is_same = |snapshot: &&Snapshot| {
-                snapshot.name == request.name && !self.breaks(Sabotage::SnapshotForgetsIdempotence)
+                snapshot.name == request.name && !is_new && !self.breaks(Sabotage::SnapshotForgetsIdempotence)
             };
             let same_name = books.snapshots.values().find(is_same);
             if let Some(snapshot) = same_name {

@@ -108,6 +108,9 @@ impl Driver {
             return Ok(linked.map_err(|source| KernelError::path("link", &to, source))?);
         }
         copy::image(&from, &to)?;
+        if self.breaks(Sabotage::RestoreUsesUpSnapshot) && matches!(source, Source::Snapshot(_)) {
+            copy::remove(&from)?;
+        }
         if self.breaks(Sabotage::CopyLosesAStripe) && volume.is_raw() {
             copy::lose_stripes(&to)?;
         }

@@ -168,7 +168,7 @@ async fn incompatible_attach_is_refused(cx: &mut Cx) -> Result {
 /// Each call that the driver offers refuses a request that lacks a required field.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
-#[case(driver = Shared)]
+#[case(judges = ["DRV-182"], driver = Shared)]
 async fn missing_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let mut wrong = Vec::new();
     for method in cx.calls_that_need_a_field() {

@@ -147,6 +147,48 @@ async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     copied.tear_down("copy").await
 }
 
+/// What the controller has made, grown and deleted it knows after it was killed.
+///
+/// Kubernetes: a driver is replaced with each update, at any time after an answer.
+#[case(needs = [Creates, Filesystem, OwnProcess])]
+async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let request = cx.create_request("lasting")?;
+    let made = cx.call(CREATE, request.clone()).await?;
+    made.succeeds()?;
+    cx.driver().restart().await?;
+    let again = cx.call(CREATE, request.clone()).await?.asked("of a name that it had before a restart");
+    again.is("DRV-095", &["OK"])?;
+    let told = "CreateVolume of a name that it had before a restart made a second volume.";
+    let id = made.part("/volume/volumeId");
+    cx.keeps("DRV-095", CREATE, again.part("/volume/volumeId") == id, told)?;
+    let bytes = |answer: &Answer, at: &str| answer.text(at).parse().unwrap_or(0_u64);
+    let size = bytes(&made, "/volume/capacityBytes");
+    if cx.controller_can("EXPAND_VOLUME") && size > 0 {
+        let mut larger =
+            json!({ "volumeId": id, "capacityRange": { "requiredBytes": (2 * size).to_string() } });
+        larger["volumeCapability"] = request["volumeCapabilities"][0].clone();
+        let grown = cx.call("ControllerExpandVolume", larger).await?;
+        cx.driver().restart().await?;
+        let again = cx.call(CREATE, request.clone()).await?;
+        let told = "After a restart the controller does not know that a volume has grown.";
+        let is_known = bytes(&again, "/volume/capacityBytes") >= bytes(&grown, "/capacityBytes");
+        cx.keeps("DRV-095", "ControllerExpandVolume", !grown.is_ok() || !again.is_ok() || is_known, told)?;
+    }
+    cx.unmake(&made).await?;
+    cx.driver().restart().await?;
+    if !cx.controller_can("LIST_VOLUMES") {
+        return Ok(());
+    }
+    // A driver that tells of any id that it is asked for still lists only what there is.
+    let told = cx.entries_of_id(id.as_str().unwrap_or_default().to_owned()).await;
+    let is_listed = told.is_ok_and(|told| told.iter().any(|(method, _)| *method == "ListVolumes"));
+    let told = "A volume that was deleted is there again after a restart.";
+    cx.keeps("DRV-095", "DeleteVolume", !is_listed, told)
+}
+
+const CREATE: &str = "CreateVolume";
+
 /// A driver that is asked to end in the middle of a call comes back, and the call is made again with success.
 ///
 /// Kubernetes: a node plugin is ended by SIGTERM and started again with each update.

@@ -30,6 +30,57 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     answer.is("DRV-037", &["AlreadyExists"])
 }
 
+/// A snapshot that is asked for several times at once is taken once.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent. A caller repeats a call whose answer is late.
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
+    const TIMES: usize = 4;
+    let data = cx.volume("data").create().await?;
+    let request = cx.snapshot_request("at-once", &data);
+    let calls = (0..TIMES).map(|_| -> Call { Box::pin(cx.take("CreateSnapshot", request.clone())) });
+    let mut answers = cx.at_once(calls.collect()).await?;
+    // All that answered something else than OK may be called again, and then have the same snapshot.
+    answers.push(cx.until_free(|| Box::pin(cx.take("CreateSnapshot", request.clone()))).await?);
+    let good = answers.iter().filter(|answer| answer.is_ok());
+    let ids: BTreeSet<&str> = good.map(|answer| answer.text("/snapshot/snapshotId")).collect();
+    let told = "CreateSnapshot that was called several times at once took several snapshots of one name.";
+    cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, told)
+}
+
+/// A snapshot is restored as often as somebody asks for it.
+///
+/// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    for name in ["first", "second"] {
+        let restored = cx.volume(name).restored_from(&snapshot).create_if_supported().await?;
+        let told = "A snapshot that was restored once cannot be restored again.";
+        cx.keeps("DRV-036", "CreateVolume", restored.is_ok(), told)?;
+        let Ok(copy) = restored else { return Ok(()) };
+        let copied = cx.node_calls(&copy).await?;
+        copied.set_up("copy").await?;
+        let at = copied.target("copy");
+        let has = copied.has_copied(&at, &node, "before").await?;
+        copied.tear_down("copy").await?;
+        copied.detach().await?;
+        cx.keeps(
+            "DRV-036",
+            "CreateVolume",
+            has,
+            "A volume from a snapshot that was restored before is empty.",
+        )?;
+    }
+    Ok(())
+}
+
 /// An answer says which snapshot it is, of which volume, and when it was taken; and in the end that it can be used.
 ///
 /// CSI, Snapshot: snapshot_id, source_volume_id and creation_time are REQUIRED.

@@ -97,6 +97,22 @@ pub(super) static ERRORS_IN_WORDS: Rule = Rule {
     }),
 };
 
+/// DRV-182. Only calls that a case makes say whether there are details.
+pub(super) static NO_DETAILS: Rule = Rule {
+    id: "DRV-182",
+    sentence: "the status of an error has no details",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Event::DirectCall(call) = &line.event else { return };
+        let failed = call.answer.as_ref().filter(|answer| answer.code != "OK");
+        let Some(failed) = failed.filter(|answer| !BY_LIBRARIES.contains(&&*answer.code)) else { return };
+        report.tried();
+        if failed.details {
+            report.broken(&failed.method, "the status of an error has details", &failed.code);
+        }
+    }),
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! Requests that do not fit what there is.
+//! Requests that do not fit what there is, and how they are refused.
 
 use super::{Promise, csi, must, should};
 
@@ -16,6 +16,12 @@ pub(super) const PROMISES: &[Promise] = &[
             "GetVolumeGroupSnapshot, snapshot_ids",
             "it SHOULD check this field and report an error if it has the ability to detect a mismatch",
         ),
+        &[],
+    ),
+    must(
+        "DRV-182",
+        "the status of an error has no details",
+        csi("Error Scheme", "The status `details` MUST be empty"),
         &[],
     ),
 ];

@@ -195,14 +195,16 @@ fn direct_answer(method: &str, answer: &std::result::Result<Value, Status>) -> O
     match answer {
         Ok(said) => {
             let (code, message) = ("OK".to_owned(), String::new());
-            Some(DirectAnswer { method, code, message, resp: said.clone() })
+            Some(DirectAnswer { method, code, message, details: false, resp: said.clone() })
         }
         Err(status) if unreadable(status).is_some() || is_unanswered(status) => None,
         // The connection may be lost with the driver.
         Err(status) if matches!(status.code(), Code::Unavailable | Code::Cancelled) => None,
         Err(status) => {
             let code = harness::proxy::code_name(status.code()).to_owned();
-            Some(DirectAnswer { method, code, message: status.message().to_owned(), resp: Value::Null })
+            let message = status.message().to_owned();
+            let details = !status.details().is_empty();
+            Some(DirectAnswer { method, code, message, details, resp: Value::Null })
         }
     }
 }
