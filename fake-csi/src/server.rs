@@ -93,48 +93,42 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
     }
 }
 
+/// Entries that replace those of the books.
+type Rewrite = fn(&Books) -> Vec<Entry>;
+
+/// What a restarted driver writes over its books, by the sabotage that has it forget.
+const FORGOTTEN: [(Sabotage, Rewrite); 5] = [
+    (Sabotage::RestartForgetsSnapshots, |books| {
+        books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
+    }),
+    (Sabotage::RestartForgetsGroups, |books| books.groups.keys().cloned().map(Entry::GroupGone).collect()),
+    (Sabotage::RestartForgetsPublished, |books| {
+        rewritten(books, |volume| volume.targets = Default::default())
+    }),
+    (Sabotage::RestartForgetsAttached, |books| {
+        rewritten(books, |volume| volume.attached = Default::default())
+    }),
+    (Sabotage::RestartForgetsGrowth, |books| rewritten(books, |volume| volume.capacity /= 2)),
+];
+
+/// All volumes, each with a change.
+fn rewritten(books: &Books, change: fn(&mut Volume)) -> Vec<Entry> {
+    let changed = |mut volume: Volume| {
+        change(&mut volume);
+        Entry::Volume(Box::new(volume))
+    };
+    books.volumes.values().cloned().map(changed).collect()
+}
+
 /// Records the nodes and recovers from an earlier driver, before the first call.
 fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]) -> anyhow::Result<()> {
     let entries = nodes.iter().map(|(node, _)| Entry::Node(node.clone())).collect();
     driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     let failed = |status: tonic::Status| anyhow::anyhow!("cannot recover: {}", status.message());
     driver.thaw().map_err(failed)?;
-    if driver.breaks(Sabotage::RestartForgetsSnapshots) {
-        let forgotten = |books: &Books| books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect();
-        let gone = driver.journal.read(forgotten)?;
-        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((gone, ())))?;
-    }
-    if driver.breaks(Sabotage::RestartForgetsPublished) {
-        let unpublished = |books: &Books| {
-            let volumes = books.volumes.values().cloned();
-            let without = volumes.map(|volume| Volume { targets: Default::default(), ..volume });
-            without.map(|volume| Entry::Volume(Box::new(volume))).collect()
-        };
-        let forgotten = driver.journal.read(unpublished)?;
-        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
-    }
-    if driver.breaks(Sabotage::RestartForgetsAttached) {
-        let detached = |books: &Books| {
-            let volumes = books.volumes.values().cloned();
-            let without = volumes.map(|volume| Volume { attached: Default::default(), ..volume });
-            without.map(|volume| Entry::Volume(Box::new(volume))).collect()
-        };
-        let forgotten = driver.journal.read(detached)?;
-        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
-    }
-    if driver.breaks(Sabotage::RestartForgetsGrowth) {
-        let shrunk = |books: &Books| {
-            let volumes = books.volumes.values().cloned();
-            let smaller = volumes.map(|volume| Volume { capacity: volume.capacity / 2, ..volume });
-            smaller.map(|volume| Entry::Volume(Box::new(volume))).collect()
-        };
-        let forgotten = driver.journal.read(shrunk)?;
-        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
-    }
-    if driver.breaks(Sabotage::RestartForgetsGroups) {
-        let groups = |books: &Books| books.groups.keys().cloned().map(Entry::GroupGone).collect();
-        let forgotten = driver.journal.read(groups)?;
-        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
+    for (_, forgotten) in FORGOTTEN.iter().filter(|(sabotage, _)| driver.breaks(*sabotage)) {
+        let entries = driver.journal.read(forgotten)?;
+        driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     }
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {

@@ -1,9 +1,10 @@
 //! The honest driver keeps a promise, and its sabotage breaks it.
 //!
 //! A probe checks a promise. It runs against an honest driver, which finds a probe that always fails, and against the
-//! sabotaged driver, which finds a probe that never fails. Not each sabotage has a probe here: that a case finds each of
-//! them is shown with the registry of promises (`tests/registry.rs`).
+//! sabotaged driver, which finds a probe that never fails. That a case finds each sabotage as well is shown with the
+//! registry of promises (`tests/registry.rs`).
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc;
@@ -68,6 +69,43 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
     receiver.recv().ok()
 }
 
+/// Sabotages without a probe here: cases find them.
+const FOUND_BY_CASES: [&str; 33] = [
+    "capacity-of-any-place",
+    "confirms-no-capabilities",
+    "create-again-answers-asked-size",
+    "create-answers-limit",
+    "create-answers-new-context",
+    "create-answers-odd-size",
+    "create-ignores-place",
+    "create-rounds-down",
+    "errors-with-details",
+    "get-forgets-nodes",
+    "get-snapshot-answers-first",
+    "group-compares-order",
+    "group-takes-any-members",
+    "group-tells-another-time",
+    "list-tells-source-size",
+    "list-without-condition",
+    "member-forgets-group",
+    "multi-writer-has-one-target",
+    "new-volume-is-abnormal",
+    "publish-finds-staging",
+    "publish-ignores-dead-file-system",
+    "restart-forgets-attached",
+    "restart-forgets-groups",
+    "restart-forgets-growth",
+    "restore-uses-up-snapshot",
+    "single-writer-published-once",
+    "snapshot-races-itself",
+    "stage-formats-after-read-error",
+    "stage-holds-all-volumes",
+    "stage-trusts-failed-format",
+    "stats-call-inodes-bytes",
+    "stats-leak-descriptor",
+    "unpublish-waits-for-sync",
+];
+
 macro_rules! chapters {
     ($($chapter:ident)*) => {
         $(
@@ -77,6 +115,14 @@ macro_rules! chapters {
                 check($chapter::PROBES);
             }
         )*
+
+        #[test]
+        fn every_sabotage_is_probed() {
+            let probed = [$($chapter::PROBES),*].concat().into_iter().map(|(name, _)| name);
+            let probed: BTreeSet<_> = probed.chain(FOUND_BY_CASES).collect();
+            let all: BTreeSet<_> = Sabotage::ALL.iter().map(|sabotage| sabotage.name()).collect();
+            assert_eq!(probed, all);
+        }
     };
 }
 
