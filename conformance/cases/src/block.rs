@@ -80,8 +80,8 @@ async fn read_only_pod_cannot_write_its_device(cx: &mut Cx) -> Result {
     let reader = cx.pod("reader").device(&disk, "/dev/xvda").read_only().start().await?;
     cx.was_asked(Method::Publish, "/readonly", "true")?;
     let read_only = cx.target_is_read_only(&disk, &reader)?;
-    let told = "Neither the device at the target nor its bind is read-only.";
-    cx.keeps("DRV-050", "NodePublishVolume", read_only, told)?;
+    let cause = "Neither the device at the target nor its bind is read-only.";
+    cx.keeps("DRV-050", "NodePublishVolume", read_only, cause)?;
     let inside = reader.container().await?;
     inside.reads("/dev/xvda", "hello").await?;
     inside.cannot_write("/dev/xvda", "EPERM").await?;

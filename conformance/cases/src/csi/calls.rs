@@ -23,12 +23,12 @@ async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
     request["capacityRange"] = json!({ "requiredBytes": (4 * size).to_string() });
     let refused = ["AlreadyExists", "OutOfRange"];
     let answer = cx.call("CreateVolume", request).await?;
-    let told = format!(
+    let cause = format!(
         "CreateVolume of a name that is taken, for four times the size that its volume has, answered {}, and not {}.",
         answer.code(),
         refused.join(" or ")
     );
-    cx.keeps("DRV-011", "CreateVolume", refused.contains(&answer.code()), &told)
+    cx.keeps("DRV-011", "CreateVolume", refused.contains(&answer.code()), &cause)
 }
 
 /// A volume is no larger than the limit that was asked for, or CreateVolume refuses.
@@ -52,10 +52,10 @@ async fn size_limit_is_respected(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
         return Ok(());
     }
-    let told = "CreateVolume with `limit_bytes` answered OK and a volume that is larger.";
-    cx.keeps("DRV-012", "CreateVolume", answered <= least, told)?;
-    let told = "CreateVolume with `required_bytes` answered OK and a volume that is smaller.";
-    cx.keeps("DRV-012", "CreateVolume", answered >= least, told)
+    let cause = "CreateVolume with `limit_bytes` answered OK and a volume that is larger.";
+    cx.keeps("DRV-012", "CreateVolume", answered <= least, cause)?;
+    let cause = "CreateVolume with `required_bytes` answered OK and a volume that is smaller.";
+    cx.keeps("DRV-012", "CreateVolume", answered >= least, cause)
 }
 
 /// CreateVolume accepts a name of 128 bytes.
@@ -180,9 +180,9 @@ async fn missing_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let method = wrong.first().map_or("", |(method, _)| *method);
     let answers: Vec<String> =
         wrong.iter().map(|(method, code)| format!("{method} answered {code}")).collect();
-    let told =
+    let cause =
         format!("Without any of the required fields, {}, and not InvalidArgument.", answers.join(", "));
-    cx.keeps("DRV-090", method, wrong.is_empty(), &told)
+    cx.keeps("DRV-090", method, wrong.is_empty(), &cause)
 }
 
 /// The pages of ListVolumes together hold each volume once.
@@ -297,9 +297,9 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     let answer = cx.call("ControllerUnpublishVolume", json!({ "volumeId": cx.handle(&data) })).await?;
     answer.asked("without a node").is("DRV-034", &["OK"])?;
     if cx.controller_can("LIST_VOLUMES_PUBLISHED_NODES") {
-        let told = "ControllerUnpublishVolume without a node answered OK, and ListVolumes says that the volume is published.";
+        let cause = "ControllerUnpublishVolume without a node answered OK, and ListVolumes says that the volume is published.";
         let is_published = cx.published_nodes(&data).await?.iter().any(|nodes| !nodes.is_empty());
-        cx.keeps("DRV-034", "ControllerUnpublishVolume", !is_published, told)?;
+        cx.keeps("DRV-034", "ControllerUnpublishVolume", !is_published, cause)?;
     }
     node.attach_again().await
 }

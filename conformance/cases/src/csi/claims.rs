@@ -51,9 +51,9 @@ async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
     let restored = cluster.claim("restored").restored_from(&snapshot).bound().await?;
     let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
     let is_old = pod.holds("/data/greeting", "hello").await?;
-    let told =
+    let cause =
         "The volume that was made from a snapshot does not hold what its source held when it was taken.";
-    cx.keeps("DRV-036", "CreateSnapshot", is_old, told)?;
+    cx.keeps("DRV-036", "CreateSnapshot", is_old, cause)?;
     pod.stop().await?;
     cluster.delete_claim(&restored).await?;
     cluster.delete_snapshot(&snapshot).await?;
@@ -95,8 +95,8 @@ async fn claim_that_asks_for_more_gets_it(cx: &mut Cx) -> Result {
     cluster.grow(&data, size).await?;
     let pod = cx.pod("after").volume(&data, "/data").start().await?;
     pod.reads("/data/greeting", "hello").await?;
-    let told = "The claim does not have the size that it asked for once a pod uses its volume.";
-    cx.finds(cx.size(&data) >= size, told)?;
+    let cause = "The claim does not have the size that it asked for once a pod uses its volume.";
+    cx.finds(cx.size(&data) >= size, cause)?;
     pod.stop().await
 }
 
@@ -137,8 +137,8 @@ async fn volume_lives_from_claim_to_deletion_on_two_nodes(cx: &mut Cx) -> Result
     db.writes("/data/greeting", "adieu").await?;
     let moved = db.moves_to(&other).await?;
     moved.reads("/data/greeting", "adieu").await?;
-    let told = "The claim does not have the size that it asked for once a pod uses its volume.";
-    cx.finds(cx.size(&data) >= size, told)?;
+    let cause = "The claim does not have the size that it asked for once a pod uses its volume.";
+    cx.finds(cx.size(&data) >= size, cause)?;
     moved.stop().await?;
 
     let restored = cluster.claim("data-db-1").restored_from(&snapshot).size(size).bound().await?;

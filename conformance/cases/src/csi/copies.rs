@@ -25,10 +25,10 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     let cloned = cx.node_calls(&copy).await?;
     let at = cloned.target("copy");
     cloned.set_up("copy").await?;
-    let told = "The clone does not have what was in the volume.";
-    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before").await?, told)?;
-    let told = "The clone has what was written to the volume afterwards.";
-    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after").await?, told)?;
+    let cause = "The clone does not have what was in the volume.";
+    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before").await?, cause)?;
+    let cause = "The clone has what was written to the volume afterwards.";
+    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after").await?, cause)?;
 
     cloned.tear_down("copy").await?;
 
@@ -36,8 +36,8 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     deleted.is("DRV-147", &["OK", "FailedPrecondition"])?;
     let again = [cloned.stage().await?, cloned.publish("copy").await?];
     let kept = cloned.has_copied(&at, &node, "before").await?;
-    let told = "The clone lost what was in it when the volume was deleted.";
-    cx.keeps("DRV-147", "DeleteVolume", again.iter().all(Answer::is_ok) && kept, told)?;
+    let cause = "The clone lost what was in it when the volume was deleted.";
+    cx.keeps("DRV-147", "DeleteVolume", again.iter().all(Answer::is_ok) && kept, cause)?;
     cloned.tear_down("copy").await
 }
 
@@ -62,10 +62,10 @@ async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
     let cloned = cx.node_calls(&copy).await?;
     cloned.set_up("copy").await?;
     let at = cloned.target("copy");
-    let told = "The clone has what was written to the device afterwards.";
-    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after").await?, told)?;
-    let told = "The clone does not have what was on the device.";
-    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before").await?, told)?;
+    let cause = "The clone has what was written to the device afterwards.";
+    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after").await?, cause)?;
+    let cause = "The clone does not have what was on the device.";
+    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before").await?, cause)?;
     cloned.tear_down("copy").await
 }
 
@@ -103,15 +103,15 @@ async fn is_larger(cx: &Cx, data: &Volume, snapshot: Option<&str>) -> Result {
     let copied = cx.node_calls(&copy).await?;
     copied.set_up("copy").await?;
     let at = copied.target("copy");
-    let told = "The larger copy does not have what was in its source.";
-    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before").await?, told)?;
+    let cause = "The larger copy does not have what was in its source.";
+    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before").await?, cause)?;
     if before.bytes > old {
         cx.not_tried("DRV-015", "the volume is a part of a larger file system");
         return copied.tear_down("copy").await;
     }
     let after = copied.file_system(&at).await?;
-    let told = "The copy is twice as large as its source, and its file system is not larger.";
-    cx.keeps("DRV-015", "NodePublishVolume", after.bytes >= before.bytes + (new - old) / 2, told)?;
+    let cause = "The copy is twice as large as its source, and its file system is not larger.";
+    cx.keeps("DRV-015", "NodePublishVolume", after.bytes >= before.bytes + (new - old) / 2, cause)?;
     copied.tear_down("copy").await
 }
 
@@ -133,10 +133,10 @@ async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
     let copied = cx.node_calls(&copy).await?;
     copied.set_up("copy").await?;
     let at = copied.target("copy");
-    let told = "The device is a copy that was asked to be larger than its source, and is smaller than was asked for.";
-    cx.keeps("DRV-148", "CreateVolume", copied.device_size(&at).await? >= new, told)?;
-    let told = "The larger copy does not have what was on its source.";
-    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before").await?, told)?;
+    let cause = "The device is a copy that was asked to be larger than its source, and is smaller than was asked for.";
+    cx.keeps("DRV-148", "CreateVolume", copied.device_size(&at).await? >= new, cause)?;
+    let cause = "The larger copy does not have what was on its source.";
+    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before").await?, cause)?;
     copied.tear_down("copy").await
 }
 
@@ -156,8 +156,8 @@ async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
         return cx.keeps("DRV-149", "CreateVolume", true, "");
     };
     let stated: u64 = snapshot.said["sizeBytes"].as_str().unwrap_or("0").parse()?;
-    let told = "CreateVolume answered OK and a volume that is smaller than the snapshot it is from.";
-    cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, told)
+    let cause = "CreateVolume answered OK and a volume that is smaller than the snapshot it is from.";
+    cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, cause)
 }
 
 /// A copy of each type of file system can be used on one node beside its source.
@@ -176,14 +176,14 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
         let (staged, published) = (copied.stage().await?, copied.publish("copy").await?);
         let failed = [&staged, &published].into_iter().find(|answer| !answer.is_ok());
         let method = failed.map_or("NodeStageVolume", Answer::method);
-        let told = format!(
+        let cause = format!(
             "{method} of a clone with {fs_type} answered {} while its source is in use on the node.",
             failed.map_or("OK", Answer::code)
         );
-        cx.keeps("DRV-150", method, failed.is_none(), &told)?;
+        cx.keeps("DRV-150", method, failed.is_none(), &cause)?;
         let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;
-        let told = "A clone that is used beside its source does not show what it was made of.";
-        cx.keeps("DRV-150", method, has, told)?;
+        let cause = "A clone that is used beside its source does not show what it was made of.";
+        cx.keeps("DRV-150", method, has, cause)?;
         node.tear_down("web").await?;
         copied.tear_down("copy").await?;
     }
@@ -210,8 +210,8 @@ async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
     for attempt in ["copy", "another-copy"] {
         drop(cx.volume(attempt).copy_of_id(&cx.unknown_volume().0).create_if_supported().await?);
     }
-    let told = "Each CreateVolume of a copy that was refused left a file in the driver's directory.";
-    cx.keeps("DRV-045", "CreateVolume", cx.driver_files()? < before + 2, told)?;
+    let cause = "Each CreateVolume of a copy that was refused left a file in the driver's directory.";
+    cx.keeps("DRV-045", "CreateVolume", cx.driver_files()? < before + 2, cause)?;
     cx.delete_volume(&data).await?.succeeds()
 }
 
@@ -229,8 +229,9 @@ async fn restore_of_an_unknown_snapshot_is_not_found(cx: &mut Cx) -> Result {
 
 fn is_refused(cx: &Cx, made: std::result::Result<Volume, String>, codes: &[&str], source: &str) -> Result {
     let code = made.as_ref().err().map_or("OK", String::as_str);
-    let told = format!("CreateVolume from a {source} that does not exist answered {code}, and not NotFound.");
-    cx.keeps("DRV-151", "CreateVolume", codes.contains(&code), &told)
+    let cause =
+        format!("CreateVolume from a {source} that does not exist answered {code}, and not NotFound.");
+    cx.keeps("DRV-151", "CreateVolume", codes.contains(&code), &cause)
 }
 
 /// A driver need not make a copy larger than its source.
@@ -242,8 +243,8 @@ async fn made_larger(cx: &Cx, wanted: VolumeBuilder, promise: &str) -> Result<Op
             Ok(None)
         }
         Err(code) => {
-            let told = format!("CreateVolume of a copy that is larger than its source answered {code}.");
-            cx.finds(false, &told)?;
+            let cause = format!("CreateVolume of a copy that is larger than its source answered {code}.");
+            cx.finds(false, &cause)?;
             Ok(None)
         }
     }
@@ -251,6 +252,6 @@ async fn made_larger(cx: &Cx, wanted: VolumeBuilder, promise: &str) -> Result<Op
 
 fn names_its_source(cx: &Cx) -> Result {
     let answered = cx.last_answer("CreateVolume")?;
-    let told = "CreateVolume of a copy answered a volume without `content_source`.";
-    cx.keeps("DRV-152", "CreateVolume", answered["volume"]["contentSource"].is_object(), told)
+    let cause = "CreateVolume of a copy answered a volume without `content_source`.";
+    cx.keeps("DRV-152", "CreateVolume", answered["volume"]["contentSource"].is_object(), cause)
 }

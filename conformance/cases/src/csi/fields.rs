@@ -27,9 +27,9 @@ async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Res
         let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
         cx.requires("ControllerUnpublishVolume", &detach, &["volumeId"]).await?;
     }
-    let told =
+    let cause =
         "Calls without a required field were refused, and the controller tells something else of the volume.";
-    cx.keeps("DRV-090", "", cx.told_of(&data).await? == before, told)
+    cx.keeps("DRV-090", "", cx.told_of(&data).await? == before, cause)
 }
 
 /// Each call of the node refuses a request without one of its required fields, and nothing has changed.
@@ -43,14 +43,14 @@ async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     if cx.driver_stages() {
         let required = &["volumeId", "stagingTargetPath", "volumeCapability"];
         cx.requires("NodeStageVolume", &node.stage_request(), required).await?;
-        let told = "NodeStageVolume without a required field was refused, and has mounted the volume.";
-        cx.keeps("DRV-090", "NodeStageVolume", node.mounts_at(&staging)?.is_empty(), told)?;
+        let cause = "NodeStageVolume without a required field was refused, and has mounted the volume.";
+        cx.keeps("DRV-090", "NodeStageVolume", node.mounts_at(&staging)?.is_empty(), cause)?;
     }
     node.stage().await?.succeeds()?;
     let publish = node.publish_request("web");
     cx.requires("NodePublishVolume", &publish, &["volumeId", "targetPath", "volumeCapability"]).await?;
-    let told = "NodePublishVolume without a required field was refused, and has mounted the volume.";
-    cx.keeps("DRV-090", "NodePublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
+    let cause = "NodePublishVolume without a required field was refused, and has mounted the volume.";
+    cx.keeps("DRV-090", "NodePublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
 
     node.publish("web").await?.succeeds()?;
     let before = (node.mounts_at(&staging)?, node.mounts_at(&target)?);
@@ -67,9 +67,9 @@ async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     if cx.grows_on_node() {
         cx.requires("NodeExpandVolume", &at, &["volumeId", "volumePath"]).await?;
     }
-    let told = "Calls without a required field were refused, and have changed a mount.";
+    let cause = "Calls without a required field were refused, and have changed a mount.";
     let is_same = (node.mounts_at(&staging)?, node.mounts_at(&target)?) == before;
-    cx.keeps("DRV-090", "", is_same, told)?;
+    cx.keeps("DRV-090", "", is_same, cause)?;
     node.tear_down("web").await
 }
 
@@ -137,9 +137,9 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
     confirmed.is("DRV-028", &["OK"])?;
     // A plugin without a message says that it did not look; one that has made the volume so can use it so.
-    let told =
+    let cause =
         "ValidateVolumeCapabilities does not confirm the capabilities that the volume was created with.";
-    cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), told)?;
+    cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)?;
     cx.unmake(&made).await
 }
 

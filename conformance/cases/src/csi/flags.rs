@@ -33,8 +33,8 @@ async fn several_writers_have_their_targets(cx: &mut Cx) -> Result {
     let answer = node.publish("other").await?.asked("of a volume for several writers at a second target");
     answer.is("DRV-092", &["OK"])?;
     node.writes(&node.target("web"), "shared").await?;
-    let told = "What is written at one target of a volume is not at its other target.";
-    cx.keeps("DRV-092", "NodePublishVolume", node.has(&node.target("other"), "shared").await?, told)?;
+    let cause = "What is written at one target of a volume is not at its other target.";
+    cx.keeps("DRV-092", "NodePublishVolume", node.has(&node.target("other"), "shared").await?, cause)?;
     node.unpublish("other").await?.succeeds()?;
     node.tear_down("web").await
 }
@@ -57,8 +57,8 @@ async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
     let asked = json!({ "volumeId": volume, "volumeCapabilities": request["volumeCapabilities"] });
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
     cx.unmake(&made).await?;
-    let told = "ValidateVolumeCapabilities does not confirm SINGLE_NODE_WRITER of a volume that was created with it.";
-    cx.keeps("DRV-114", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), told)
+    let cause = "ValidateVolumeCapabilities does not confirm SINGLE_NODE_WRITER of a volume that was created with it.";
+    cx.keeps("DRV-114", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)
 }
 
 /// The mount flags of a request are in force at the target.
@@ -73,11 +73,11 @@ async fn requested_mount_flags_are_in_force(cx: &mut Cx) -> Result {
     let options = mounts.last().cloned().unwrap_or_default();
     for flag in ["noexec", "nosuid"] {
         let is_there = options.split(',').any(|option| option == flag);
-        let told = format!(
+        let cause = format!(
             "Published with the mount flag `{flag}`, the target is mounted without it (`{}`).",
             options.split(',').take_while(|option| !option.contains('=')).collect::<Vec<_>>().join(",")
         );
-        cx.keeps("DRV-057", "NodePublishVolume", is_there || mounts.is_empty(), &told)?;
+        cx.keeps("DRV-057", "NodePublishVolume", is_there || mounts.is_empty(), &cause)?;
     }
     node.tear_down("web").await
 }

@@ -42,9 +42,9 @@ async fn group_can_write_to_the_root(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.ask_with(|asked| asked["mount"]["volumeMountGroup"] = json!("4711"));
     node.set_up("web").await?;
-    let told = "Published with `volume_mount_group`, the root of the volume cannot be written by the group.";
+    let cause = "Published with `volume_mount_group`, the root of the volume cannot be written by the group.";
     let can_write = node.group_can_write(&node.target("web"), 4711).await?;
-    cx.keeps("DRV-049", "NodePublishVolume", can_write, told)?;
+    cx.keeps("DRV-049", "NodePublishVolume", can_write, cause)?;
     node.tear_down("web").await
 }
 

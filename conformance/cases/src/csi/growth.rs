@@ -133,8 +133,8 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
         return Ok(());
     }
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
-    let told = format!("{method} answered OK, and the device is smaller than was asked for.");
-    cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &told)?;
+    let cause = format!("{method} answered OK, and the device is smaller than was asked for.");
+    cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &cause)?;
     cx.finds(node.has_copied(&target, node, "before").await?, LOST)
 }
 
@@ -158,8 +158,8 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
             break;
         }
         // Asked for less, the volume still is as large as it was.
-        let told = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
-        cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&again) >= new, &told)?;
+        let cause = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
+        cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&again) >= new, &cause)?;
     }
     node.attach_again().await?;
     node.set_up("web").await?;
@@ -248,15 +248,15 @@ async fn grows_by_controller(cx: &Cx, node: &NodeCalls, size: u64) -> Result<Opt
     }
     let answer = answer.asked("to twice the size");
     answer.succeeds()?;
-    let told = "ControllerExpandVolume answered OK and a smaller capacity than was asked for.";
-    cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&answer) >= size, told)?;
+    let cause = "ControllerExpandVolume answered OK and a smaller capacity than was asked for.";
+    cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&answer) >= size, cause)?;
     Ok(Some(answer.part("/nodeExpansionRequired") == json!(true)))
 }
 
 /// Has the node grow the volume at its target. Whether it has; otherwise it cannot as long as the volume is published.
 async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
-    let told = "ControllerExpandVolume answered that the node must follow, and the node service does not report EXPAND_VOLUME.";
-    cx.keeps("DRV-141", "ControllerExpandVolume", cx.grows_on_node(), told)?;
+    let cause = "ControllerExpandVolume answered that the node must follow, and the node service does not report EXPAND_VOLUME.";
+    cx.keeps("DRV-141", "ControllerExpandVolume", cx.grows_on_node(), cause)?;
     if !cx.grows_on_node() {
         return Ok(false);
     }
@@ -267,9 +267,9 @@ async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
     }
     let answer = answer.asked("after the controller has grown the volume");
     answer.succeeds()?;
-    let told = "NodeExpandVolume answered OK and a smaller capacity than was asked for.";
+    let cause = "NodeExpandVolume answered OK and a smaller capacity than was asked for.";
     let answered = capacity(&answer);
-    cx.keeps("DRV-082", "NodeExpandVolume", answered == 0 || answered >= size, told)?;
+    cx.keeps("DRV-082", "NodeExpandVolume", answered == 0 || answered >= size, cause)?;
     Ok(true)
 }
 
@@ -290,6 +290,6 @@ async fn has_grown(
         return Ok(());
     }
     let after = node.file_system(&node.target("web")).await?;
-    let told = format!("{method} answered OK, and the file system has not grown.");
-    cx.keeps("DRV-081", method, after.bytes >= before.bytes + (new - old) / 2, &told)
+    let cause = format!("{method} answered OK, and the file system has not grown.");
+    cx.keeps("DRV-081", method, after.bytes >= before.bytes + (new - old) / 2, &cause)
 }

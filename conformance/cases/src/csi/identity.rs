@@ -20,9 +20,9 @@ async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
             list.sort();
             lists.push(list);
         }
-        let told = format!("{method} answered another list when it was asked again.");
+        let cause = format!("{method} answered another list when it was asked again.");
         let is_same = lists.windows(2).all(|pair| pair[0] == pair[1]);
-        cx.keeps("DRV-003", method, is_same, &told)?;
+        cx.keeps("DRV-003", method, is_same, &cause)?;
     }
     Ok(())
 }
@@ -38,17 +38,17 @@ async fn plugin_and_node_stay_the_same(cx: &mut Cx) -> Result {
         probe.is("DRV-007", &["OK"])?;
         // Without the field a plugin is ready.
         let is_ready = probe.part("/ready") != json!(false);
-        let told =
+        let cause =
             "Probe answered that the plugin is not ready, after it had been and while it serves calls.";
-        cx.keeps("DRV-004", "Probe", is_ready, told)?;
+        cx.keeps("DRV-004", "Probe", is_ready, cause)?;
         plugins.push(cx.call("GetPluginInfo", json!({})).await?.part("/name"));
         nodes.push(cx.call("NodeGetInfo", json!({})).await?);
     }
-    let told = "GetPluginInfo answered another name when it was asked again.";
-    cx.keeps("DRV-001", "GetPluginInfo", plugins.windows(2).all(|pair| pair[0] == pair[1]), told)?;
+    let cause = "GetPluginInfo answered another name when it was asked again.";
+    cx.keeps("DRV-001", "GetPluginInfo", plugins.windows(2).all(|pair| pair[0] == pair[1]), cause)?;
     let is_same = |part: &str| nodes.windows(2).all(|pair| pair[0].part(part) == pair[1].part(part));
-    let told = "NodeGetInfo answered another id when it was asked again.";
-    cx.keeps("DRV-005", "NodeGetInfo", is_same("/nodeId"), told)?;
-    let told = "NodeGetInfo answered another topology when it was asked again.";
-    cx.finds(is_same("/accessibleTopology"), told)
+    let cause = "NodeGetInfo answered another id when it was asked again.";
+    cx.keeps("DRV-005", "NodeGetInfo", is_same("/nodeId"), cause)?;
+    let cause = "NodeGetInfo answered another topology when it was asked again.";
+    cx.finds(is_same("/accessibleTopology"), cause)
 }

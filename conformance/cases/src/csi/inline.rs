@@ -92,12 +92,12 @@ async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
     node.publish("web").await?.succeeds()?;
     node.writes(&target, "secret").await?;
     node.unpublish("web").await?.succeeds()?;
-    let told = "NodeUnpublishVolume of an inline volume answered OK, and its target is still mounted.";
-    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
+    let cause = "NodeUnpublishVolume of an inline volume answered OK, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
     node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])?;
 
     node.publish("web").await?.succeeds()?;
-    let told = "An inline volume that was unpublished and is published anew has what was written before.";
-    cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "secret").await?, told)?;
+    let cause = "An inline volume that was unpublished and is published anew has what was written before.";
+    cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "secret").await?, cause)?;
     node.unpublish("web").await?.succeeds()
 }

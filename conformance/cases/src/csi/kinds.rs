@@ -51,16 +51,16 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
     let copied = cx.node_calls(&copy).await?;
     let used = [copied.stage().await?, copied.publish("copy").await?];
     if let Some(refused) = used.iter().find(|answer| !answer.is_ok()) {
-        let told =
+        let cause =
             format!("{} of a copy with files of each kind answered {}.", refused.method(), refused.code());
-        return cx.keeps("DRV-014", "CreateVolume", false, &told);
+        return cx.keeps("DRV-014", "CreateVolume", false, &cause);
     }
     let after = kinds(&copied.target("copy"));
     for (name, before, after) in
         before.iter().zip(&after).map(|((name, before), (_, after))| (name, before, after))
     {
-        let told = format!("Of the copied volume, {name} was {before} and is {after} in the copy.");
-        cx.keeps("DRV-014", "CreateVolume", before == after, &told)?;
+        let cause = format!("Of the copied volume, {name} was {before} and is {after} in the copy.");
+        cx.keeps("DRV-014", "CreateVolume", before == after, &cause)?;
     }
     copied.tear_down("copy").await
 }

@@ -31,7 +31,7 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     first.detach().await?;
     let after = cx.call("ControllerPublishVolume", request).await?;
     cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
-    let told =
+    let cause =
         "ControllerUnpublishVolume answered OK, and the node still carries no other volume in its place.";
-    cx.keeps("DRV-113", "ControllerUnpublishVolume", after.is_ok(), told)
+    cx.keeps("DRV-113", "ControllerUnpublishVolume", after.is_ok(), cause)
 }

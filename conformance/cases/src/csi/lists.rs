@@ -58,8 +58,8 @@ async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
     }
     for volume in &made {
         let times = listed.iter().filter(|id| **id == json!(cx.handle(volume))).count();
-        let told = format!("ListVolumes has a volume {times} times.");
-        cx.keeps("DRV-024", "ListVolumes", times == 1, &told)?;
+        let cause = format!("ListVolumes has a volume {times} times.");
+        cx.keeps("DRV-024", "ListVolumes", times == 1, &cause)?;
     }
     Ok(())
 }
@@ -84,8 +84,8 @@ async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
     again.is("DRV-010", &["OK"])?;
     let again = again.part("/volume");
-    let told = "CreateVolume of a volume that is there answered another volume_context.";
-    cx.keeps("DRV-111", "CreateVolume", again["volumeContext"] == created["volumeContext"], told)?;
+    let cause = "CreateVolume of a volume that is there answered another volume_context.";
+    cx.keeps("DRV-111", "CreateVolume", again["volumeContext"] == created["volumeContext"], cause)?;
     differs(cx, "CreateVolume", &created, &again)
 }
 
@@ -162,11 +162,11 @@ async fn condition_of_a_volume_is_told(cx: &mut Cx) -> Result {
     }
     let data = cx.volume("data").create().await?;
     for (method, entry) in cx.entries_of(&data).await? {
-        let told = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
+        let cause = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
         let condition = &entry["status"]["volumeCondition"];
-        cx.keeps("DRV-176", method, condition.is_object(), &told)?;
-        let told = format!("{method} calls a volume abnormal that has just been created.");
-        cx.keeps("DRV-179", method, condition["abnormal"] != json!(true), &told)?;
+        cx.keeps("DRV-176", method, condition.is_object(), &cause)?;
+        let cause = format!("{method} calls a volume abnormal that has just been created.");
+        cx.keeps("DRV-179", method, condition["abnormal"] != json!(true), &cause)?;
     }
     Ok(())
 }
@@ -184,9 +184,9 @@ async fn node_of_a_published_volume_is_told(cx: &mut Cx) -> Result {
     let node = cx.attach_request(&data).await?["nodeId"].clone();
     drop(cx.node_calls(&data).await?);
     for (method, entry) in cx.entries_of(&data).await? {
-        let told = format!("{method} does not name the node that the volume is published to.");
+        let cause = format!("{method} does not name the node that the volume is published to.");
         let nodes = entry["status"]["publishedNodeIds"].as_array().cloned().unwrap_or_default();
-        cx.keeps("DRV-177", method, nodes.contains(&node), &told)?;
+        cx.keeps("DRV-177", method, nodes.contains(&node), &cause)?;
     }
     Ok(())
 }
@@ -206,10 +206,10 @@ async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
         let mut entries = list.list("/entries").iter().map(|entry| &entry["snapshot"]);
         let Some(listed) = entries.find(|listed| listed["snapshotId"] == json!(taken.id)) else { continue };
         for field in ["sourceVolumeId", "creationTime", "readyToUse", "sizeBytes"] {
-            let told =
+            let cause =
                 format!("ListSnapshots tells another `{field}` of a snapshot than CreateSnapshot answered.");
             let (now, before) = (&listed[field], &taken.said[field]);
-            cx.keeps("DRV-144", "ListSnapshots", now == before || may_change(field, now, before), &told)?;
+            cx.keeps("DRV-144", "ListSnapshots", now == before || may_change(field, now, before), &cause)?;
         }
     }
     Ok(())

@@ -26,8 +26,8 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
             return Ok(());
         }
         answer.is("DRV-087", &["InvalidArgument"])?;
-        let told = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
-        cx.keeps("DRV-087", MODIFY, cx.told_of(&data).await? == before, told)?;
+        let cause = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
+        cx.keeps("DRV-087", MODIFY, cx.told_of(&data).await? == before, cause)?;
     }
     let (unknown, codes) = cx.unknown_volume();
     request["volumeId"] = json!(unknown);
@@ -60,10 +60,10 @@ async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     };
     cx.requires(MODIFY, &request, &["volumeId", "mutableParameters"]).await?;
     cx.call(MODIFY, request.clone()).await?.succeeds()?;
-    let told = cx.told_of(&data).await?;
+    let cause = cx.told_of(&data).await?;
     let again = cx.call(MODIFY, request).await?.asked("that was made already");
     again.is("DRV-156", &["OK"])?;
     let otherwise =
         "ControllerModifyVolume that was made already changed what the controller tells of the volume.";
-    cx.keeps("DRV-156", MODIFY, cx.told_of(&data).await? == told, otherwise)
+    cx.keeps("DRV-156", MODIFY, cx.told_of(&data).await? == cause, otherwise)
 }

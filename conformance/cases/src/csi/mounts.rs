@@ -20,8 +20,8 @@ async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
     let mounts = node.mounts_at(&node.target("web"))?;
     let options = mounts.last().cloned().unwrap_or_default();
     let added: Vec<&str> = options.split(',').filter(|option| RESTRICTIONS.contains(option)).collect();
-    let told = format!("Published without mount flags, the target is mounted with `{}`.", added.join(","));
-    cx.keeps("DRV-120", "NodePublishVolume", added.is_empty(), &told)?;
+    let cause = format!("Published without mount flags, the target is mounted with `{}`.", added.join(","));
+    cx.keeps("DRV-120", "NodePublishVolume", added.is_empty(), &cause)?;
     node.tear_down("web").await
 }
 
@@ -37,8 +37,8 @@ async fn target_below_the_mount_is_not_open(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-123", "the driver makes neither a directory nor a file at the target");
         return node.tear_down("web").await;
     };
-    let told = "What NodePublishVolume made at the target can be written by everybody when nothing is mounted there.";
-    cx.keeps("DRV-123", "NodePublishVolume", mode & 0o002 == 0, told)?;
+    let cause = "What NodePublishVolume made at the target can be written by everybody when nothing is mounted there.";
+    cx.keeps("DRV-123", "NodePublishVolume", mode & 0o002 == 0, cause)?;
     node.tear_down("web").await
 }
 
@@ -52,8 +52,8 @@ async fn new_volume_is_empty(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let entries = std::fs::read_dir(node.target("web"))?.flatten().map(|entry| entry.file_name());
     let found = entries.filter(|name| name != "lost+found").count();
-    let told = "A new volume has files in it.";
-    cx.keeps("DRV-122", "CreateVolume", found == 0, told)?;
+    let cause = "A new volume has files in it.";
+    cx.keeps("DRV-122", "CreateVolume", found == 0, cause)?;
     node.tear_down("web").await
 }
 
@@ -78,13 +78,13 @@ async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
     let before = (owned(&target)?, owned(&target.join("owned"))?);
     node.tear_down("web").await?;
     node.set_up("web").await?;
-    let told = "Unpublished, unstaged, staged and published again, the volume has another owner or mode.";
+    let cause = "Unpublished, unstaged, staged and published again, the volume has another owner or mode.";
     let after = (owned(&target)?, owned(&target.join("owned"))?);
-    cx.keeps("DRV-121", "NodePublishVolume", after == before, told)?;
+    cx.keeps("DRV-121", "NodePublishVolume", after == before, cause)?;
     node.publish("web").await?.succeeds()?;
     let after = (owned(&target)?, owned(&target.join("owned"))?);
-    let told = "Published again, the volume has another owner or mode.";
-    cx.keeps("DRV-121", "NodePublishVolume", after == before, told)?;
+    let cause = "Published again, the volume has another owner or mode.";
+    cx.keeps("DRV-121", "NodePublishVolume", after == before, cause)?;
     node.tear_down("web").await
 }
 
@@ -111,13 +111,13 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         if first_is_read_only {
             node.publish("writer").await?.succeeds()?;
         }
-        let told = "A target is read-only after another target of the volume was published read-only.";
-        cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), told)?;
-        let told = "A read-only target beside a writable one can be written.";
-        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), told)?;
+        let cause = "A target is read-only after another target of the volume was published read-only.";
+        cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), cause)?;
+        let cause = "A read-only target beside a writable one can be written.";
+        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), cause)?;
         node.unpublish("reader").await?.succeeds()?;
-        let told = "A target is read-only after another, read-only one was unpublished.";
-        cx.keeps("DRV-092", "NodeUnpublishVolume", can_write(&node.target("writer")), told)?;
+        let cause = "A target is read-only after another, read-only one was unpublished.";
+        cx.keeps("DRV-092", "NodeUnpublishVolume", can_write(&node.target("writer")), cause)?;
         node.unpublish("writer").await?.succeeds()?;
     }
     node.unstage().await?.succeeds()

@@ -29,8 +29,8 @@ async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     for answer in &made {
         cx.unmake(answer).await?;
     }
-    let told = "CreateVolume answered one id for two names.";
-    cx.keeps("DRV-110", CREATE, is_unique, told)
+    let cause = "CreateVolume answered one id for two names.";
+    cx.keeps("DRV-110", CREATE, is_unique, cause)
 }
 
 /// The name of a volume with a file system is taken also where a device is asked for.
@@ -64,9 +64,9 @@ async fn taken_name_with_other_parameters_keeps_its_context(cx: &mut Cx) -> Resu
     }
     let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
     let is_same = context(&again) == context(&created);
-    let told =
+    let cause =
         "CreateVolume of a taken name with other parameters answered its volume with another volume_context.";
-    cx.keeps("DRV-111", CREATE, !answer.is_ok() || is_same, told)
+    cx.keeps("DRV-111", CREATE, !answer.is_ok() || is_same, cause)
 }
 
 /// The name of a volume is taken where a smaller one is asked for.
@@ -98,8 +98,8 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     request["capacityRange"] = json!({ "limitBytes": limit.to_string() });
     let made = cx.call(CREATE, request).await?.asked("with `limit_bytes` alone");
     cx.unmake(&made).await?;
-    let told = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
-    cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, told)?;
+    let cause = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
+    cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, cause)?;
     made.is("DRV-012", &["OK", "OutOfRange"])
 }
 
@@ -146,9 +146,9 @@ async fn is_made_once(cx: &Cx, other: Value) -> Result {
     let first = cx.last_answer(CREATE)?;
     let again = cx.call(CREATE, request.clone()).await?.asked("of a copy that is there");
     again.is("DRV-010", &["OK"])?;
-    let told = "CreateVolume of a copy that is there answered another volume.";
+    let cause = "CreateVolume of a copy that is there answered another volume.";
     let is_same = again.part("/volume/volumeId") == first["volume"]["volumeId"];
-    cx.keeps("DRV-010", CREATE, is_same, told)?;
+    cx.keeps("DRV-010", CREATE, is_same, cause)?;
     request["volumeContentSource"] = other;
     let answer = cx.call(CREATE, request).await?;
     answer.asked("of a copy of another source, by a name that is taken,").is("DRV-011", &["AlreadyExists"])
@@ -172,8 +172,8 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
     for answer in &answers {
         cx.unmake(answer).await?;
     }
-    let told = "CreateVolume that was called several times at once made several volumes of one name.";
-    cx.keeps("DRV-010", CREATE, ids.len() == 1, told)
+    let cause = "CreateVolume that was called several times at once made several volumes of one name.";
+    cx.keeps("DRV-010", CREATE, ids.len() == 1, cause)
 }
 
 fn id_of(answer: &Answer) -> &str {

@@ -13,11 +13,11 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     node.writes(&node.staging(), "of-the-node").await?;
     let answer = node.publish("web").await?;
     let shown = node.has(&node.target("web"), "of-the-node").await?;
-    let told = format!(
+    let cause = format!(
         "NodePublishVolume of a volume that is not staged answered {}, and its target shows the empty staging path.",
         answer.code()
     );
-    cx.keeps("DRV-054", "NodePublishVolume", !shown, &told)?;
+    cx.keeps("DRV-054", "NodePublishVolume", !shown, &cause)?;
     if answer.is_ok() {
         return node.unpublish("web").await?.succeeds();
     }
@@ -51,22 +51,22 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
     node.writes(&target, "durable").await?;
 
     node.stage().await?.is("DRV-100", &["OK"])?;
-    let told = "NodeStageVolume of a volume that is staged took away what was written.";
-    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
+    let cause = "NodeStageVolume of a volume that is staged took away what was written.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, cause)?;
 
     node.unpublish("web").await?.succeeds()?;
     node.publish("web").await?.succeeds()?;
-    let told = "What was written is gone after NodeUnpublishVolume and NodePublishVolume.";
-    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, told)?;
+    let cause = "What was written is gone after NodeUnpublishVolume and NodePublishVolume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, cause)?;
 
     // Only a plugin that unmounts what it stages brings this to the disk.
     node.writes_to_cache(&target, "cached").await?;
     node.tear_down("web").await?;
     node.set_up("web").await?;
-    let told = "What was on the disk is gone after NodeUnstageVolume and NodeStageVolume.";
-    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
-    let told = "What was written last is gone after NodeUnstageVolume and NodeStageVolume; what was synced is there.";
-    cx.keeps("DRV-072", "NodeUnstageVolume", node.has(&target, "cached").await?, told)?;
+    let cause = "What was on the disk is gone after NodeUnstageVolume and NodeStageVolume.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, cause)?;
+    let cause = "What was written last is gone after NodeUnstageVolume and NodeStageVolume; what was synced is there.";
+    cx.keeps("DRV-072", "NodeUnstageVolume", node.has(&target, "cached").await?, cause)?;
     node.tear_down("web").await
 }
 
@@ -83,12 +83,12 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
     node.writes(&target, "durable").await?;
     node.unpublish("web").await?.succeeds()?;
     node.publish("web").await?.succeeds()?;
-    let told = "What was written to the device is gone after NodeUnpublishVolume and NodePublishVolume.";
-    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, told)?;
+    let cause = "What was written to the device is gone after NodeUnpublishVolume and NodePublishVolume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, cause)?;
     node.tear_down("web").await?;
     node.set_up("web").await?;
-    let told = "What was written to the device is gone after NodeUnstageVolume and NodeStageVolume.";
-    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
+    let cause = "What was written to the device is gone after NodeUnstageVolume and NodeStageVolume.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, cause)?;
     node.tear_down("web").await
 }
 
@@ -120,16 +120,16 @@ async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
     let is_there = !node.mounts_at(&target)?.is_empty() || node.is_device(&target);
     cx.keeps("DRV-055", "NodePublishVolume", is_there, NOT_MOUNTED)?;
     node.unpublish("web").await?.succeeds()?;
-    let told = "NodeUnpublishVolume answered OK, and its target is still mounted.";
-    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
-    let told = "NodeUnpublishVolume answered OK, and its target is still there.";
-    cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), told)?;
+    let cause = "NodeUnpublishVolume answered OK, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
+    let cause = "NodeUnpublishVolume answered OK, and its target is still there.";
+    cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), cause)?;
     node.unpublish("web").await?.asked("of a volume that was unpublished").is("DRV-062", &["OK"])?;
     node.unstage().await?.succeeds()?;
-    let told = "NodeUnstageVolume answered OK, and the staging path is still mounted.";
-    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), told)?;
-    let told = "NodeUnstageVolume answered OK, and the staging directory, which the caller made, is gone.";
-    cx.keeps("DRV-074", "NodeUnstageVolume", node.staging().is_dir(), told)?;
+    let cause = "NodeUnstageVolume answered OK, and the staging path is still mounted.";
+    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), cause)?;
+    let cause = "NodeUnstageVolume answered OK, and the staging directory, which the caller made, is gone.";
+    cx.keeps("DRV-074", "NodeUnstageVolume", node.staging().is_dir(), cause)?;
     node.unstage().await?.asked("of a volume that was unstaged").is("DRV-071", &["OK"])
 }
 
@@ -185,8 +185,8 @@ async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
     }
     let held = node.opens(&node.target("web"), "held").await?;
     let answer = node.unpublish("web").await?;
-    let told = "NodeUnpublishVolume answered OK while a process has a file of the volume open: its mount is only out of sight.";
-    cx.keeps("DRV-066", "NodeUnpublishVolume", !answer.is_ok(), told)?;
+    let cause = "NodeUnpublishVolume answered OK while a process has a file of the volume open: its mount is only out of sight.";
+    cx.keeps("DRV-066", "NodeUnpublishVolume", !answer.is_ok(), cause)?;
     drop(held);
     node.tear_down("web").await
 }
@@ -200,9 +200,9 @@ async fn link_in_place_of_a_path_is_not_followed(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let elsewhere = node.links(&node.staging())?;
     drop(node.stage().await?);
-    let told = "NodeStageVolume mounted the volume where a symbolic link at the staging path leads.";
+    let cause = "NodeStageVolume mounted the volume where a symbolic link at the staging path leads.";
     let is_followed = !node.mounts_at(&elsewhere)?.is_empty();
-    cx.keeps("DRV-046", "NodeStageVolume", !is_followed, told)?;
+    cx.keeps("DRV-046", "NodeStageVolume", !is_followed, cause)?;
     if is_followed {
         node.loses_mount(&elsewhere)?;
     }
@@ -212,9 +212,9 @@ async fn link_in_place_of_a_path_is_not_followed(cx: &mut Cx) -> Result {
     node.stage().await?.succeeds()?;
     let elsewhere = node.links(&node.target("web"))?;
     drop(node.publish("web").await?);
-    let told = "NodePublishVolume mounted the volume where a symbolic link at the target leads.";
+    let cause = "NodePublishVolume mounted the volume where a symbolic link at the target leads.";
     let is_followed = !node.mounts_at(&elsewhere)?.is_empty();
-    cx.keeps("DRV-056", "NodePublishVolume", !is_followed, told)?;
+    cx.keeps("DRV-056", "NodePublishVolume", !is_followed, cause)?;
     drop(node.unpublish("web").await?);
     if is_followed {
         node.loses_mount(&elsewhere)?;
@@ -254,11 +254,11 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
         let staged = node.stage().await?;
         // These say that the context does not fit; anything else may have another reason.
         let is_refused = ["FailedPrecondition", "InvalidArgument", "NotFound"].contains(&staged.code());
-        let told = format!(
+        let cause = format!(
             "NodeStageVolume of a volume that was attached {attached} answered {} to the publish context of that attachment.",
             staged.code()
         );
-        cx.keeps("DRV-031", "ControllerPublishVolume", !is_refused, &told)?;
+        cx.keeps("DRV-031", "ControllerPublishVolume", !is_refused, &cause)?;
         staged.succeeds()?;
         node.unstage().await?.succeeds()?;
         node.detach().await?;
@@ -284,9 +284,9 @@ async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
             return node.unstage().await?.succeeds();
         }
     }
-    let told = "NodeStageVolume failed, and left the volume mounted at the staging path.";
+    let cause = "NodeStageVolume failed, and left the volume mounted at the staging path.";
     let is_clean = node.mounts_at(&node.staging())?.is_empty();
-    cx.keeps("DRV-045", "NodeStageVolume", is_clean, told)?;
+    cx.keeps("DRV-045", "NodeStageVolume", is_clean, cause)?;
     node.unstage().await?.succeeds()
 }
 
@@ -309,8 +309,8 @@ async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
     }
     node.unstage().await?.succeeds()?;
     node.set_up("next").await?;
-    let told =
+    let cause =
         "NodeUnpublishVolume of a target with two mounts on top of each other deleted what is in the volume.";
-    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&node.target("next"), "kept").await?, told)?;
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&node.target("next"), "kept").await?, cause)?;
     node.tear_down("next").await
 }

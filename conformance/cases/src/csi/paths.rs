@@ -14,13 +14,13 @@ async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
         request["name"] = json!(name);
         // It may be refused.
         let made = cx.call("CreateVolume", request.clone()).await?;
-        let told =
+        let cause =
             "CreateVolume made a file where its name leads to, in a directory that is not the driver's.";
-        cx.keeps("DRV-018", "CreateVolume", other.is_untouched(), told)?;
+        cx.keeps("DRV-018", "CreateVolume", other.is_untouched(), cause)?;
         cx.unmake(&made).await?;
-        let told =
+        let cause =
             "DeleteVolume removed what its volume's name leads to, in a directory that is not the driver's.";
-        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), told)?;
+        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), cause)?;
     }
     Ok(())
 }
@@ -35,16 +35,16 @@ async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let other = node.lays_out("ids")?;
     for id in other.ways_to("kept") {
         drop(cx.call("DeleteVolume", json!({ "volumeId": id })).await?);
-        let told = "DeleteVolume removed what its id leads to, in a directory that is not the driver's.";
-        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), told)?;
+        let cause = "DeleteVolume removed what its id leads to, in a directory that is not the driver's.";
+        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), cause)?;
         let mut publish = node.publish_request("web");
         publish["volumeId"] = json!(id);
         let unpublish = json!({ "volumeId": id, "targetPath": publish["targetPath"] });
         drop(cx.call("NodePublishVolume", publish).await?);
         drop(cx.call("NodeUnpublishVolume", unpublish).await?);
-        let told =
+        let cause =
             "Node calls changed what their volume's id leads to, in a directory that is not the driver's.";
-        cx.keeps("DRV-018", "NodePublishVolume", other.is_untouched(), told)?;
+        cx.keeps("DRV-018", "NodePublishVolume", other.is_untouched(), cause)?;
     }
     Ok(())
 }

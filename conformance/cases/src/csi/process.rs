@@ -29,8 +29,8 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
         ("processes", before.processes, after.processes, CYCLES),
         ("memory", before.megabytes, after.megabytes, 2 * CYCLES),
     ] {
-        let told = format!("With each cycle of publishing and unpublishing the driver has more {what}.");
-        cx.keeps("DRV-131", "NodePublishVolume", after < before + most, &told)?;
+        let cause = format!("With each cycle of publishing and unpublishing the driver has more {what}.");
+        cx.keeps("DRV-131", "NodePublishVolume", after < before + most, &cause)?;
     }
     Ok(())
 }
@@ -69,8 +69,8 @@ async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
             ("threads", before.threads, after.threads),
             ("processes", before.processes, after.processes),
         ] {
-            let told = format!("With each {method} the driver has more {resource}.");
-            cx.keeps("DRV-131", method, after < before + TIMES, &told)?;
+            let cause = format!("With each {method} the driver has more {resource}.");
+            cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
         }
     }
     node.tear_down("web").await
@@ -95,8 +95,8 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
             before = cx.driver_files()?;
         }
     }
-    let told = "With each volume that is created and deleted the driver has more files in its directory.";
-    cx.keeps("DRV-022", "DeleteVolume", cx.driver_files()? < before + CYCLES, told)
+    let cause = "With each volume that is created and deleted the driver has more files in its directory.";
+    cx.keeps("DRV-022", "DeleteVolume", cx.driver_files()? < before + CYCLES, cause)
 }
 
 /// A driver that is asked to end leaves what is published, and takes it down when it is back.
@@ -111,8 +111,8 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
     cx.driver_is_terminated().await;
     let while_away = node.has(&node.target("web"), "kept").await?;
     cx.driver().start().await?;
-    let told = "What is published cannot be read after the driver was asked to end.";
-    cx.keeps("DRV-096", "NodePublishVolume", while_away, told)?;
+    let cause = "What is published cannot be read after the driver was asked to end.";
+    cx.keeps("DRV-096", "NodePublishVolume", while_away, cause)?;
     if !while_away {
         return Ok(());
     }
@@ -136,14 +136,14 @@ async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     let snapshot = cx.snapshot("one", &data).await?;
     cx.driver().restart().await?;
     let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
-    let told = "After a restart no volume can be made from a snapshot that was taken before.";
-    cx.keeps("DRV-095", "CreateVolume", restored.is_ok(), told)?;
+    let cause = "After a restart no volume can be made from a snapshot that was taken before.";
+    cx.keeps("DRV-095", "CreateVolume", restored.is_ok(), cause)?;
     let Ok(copy) = restored else { return Ok(()) };
     let copied = cx.node_calls(&copy).await?;
     copied.set_up("copy").await?;
-    let told = "After a restart a volume from a snapshot does not have what was in it.";
+    let cause = "After a restart a volume from a snapshot does not have what was in it.";
     let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;
-    cx.keeps("DRV-095", "CreateVolume", has, told)?;
+    cx.keeps("DRV-095", "CreateVolume", has, cause)?;
     copied.tear_down("copy").await
 }
 
@@ -159,9 +159,9 @@ async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
     cx.driver().restart().await?;
     let again = cx.call(CREATE, request.clone()).await?.asked("of a name that it had before a restart");
     again.is("DRV-095", &["OK"])?;
-    let told = "CreateVolume of a name that it had before a restart made a second volume.";
+    let cause = "CreateVolume of a name that it had before a restart made a second volume.";
     let id = made.part("/volume/volumeId");
-    cx.keeps("DRV-095", CREATE, again.part("/volume/volumeId") == id, told)?;
+    cx.keeps("DRV-095", CREATE, again.part("/volume/volumeId") == id, cause)?;
     let bytes = |answer: &Answer, at: &str| answer.text(at).parse().unwrap_or(0_u64);
     let size = bytes(&made, "/volume/capacityBytes");
     if cx.controller_can("EXPAND_VOLUME") && size > 0 {
@@ -171,9 +171,9 @@ async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
         let grown = cx.call("ControllerExpandVolume", larger).await?;
         cx.driver().restart().await?;
         let again = cx.call(CREATE, request.clone()).await?;
-        let told = "After a restart the controller does not know that a volume has grown.";
+        let cause = "After a restart the controller does not know that a volume has grown.";
         let is_known = bytes(&again, "/volume/capacityBytes") >= bytes(&grown, "/capacityBytes");
-        cx.keeps("DRV-095", "ControllerExpandVolume", !grown.is_ok() || !again.is_ok() || is_known, told)?;
+        cx.keeps("DRV-095", "ControllerExpandVolume", !grown.is_ok() || !again.is_ok() || is_known, cause)?;
     }
     cx.unmake(&made).await?;
     cx.driver().restart().await?;
@@ -183,8 +183,8 @@ async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
     // A driver that tells of any id that it is asked for still lists only what there is.
     let told = cx.entries_of_id(id.as_str().unwrap_or_default().to_owned()).await;
     let is_listed = told.is_ok_and(|told| told.iter().any(|(method, _)| *method == "ListVolumes"));
-    let told = "A volume that was deleted is there again after a restart.";
-    cx.keeps("DRV-095", "DeleteVolume", !is_listed, told)
+    let cause = "A volume that was deleted is there again after a restart.";
+    cx.keeps("DRV-095", "DeleteVolume", !is_listed, cause)
 }
 
 const CREATE: &str = "CreateVolume";
@@ -210,8 +210,8 @@ async fn terminated_driver_finishes_on_retry(cx: &mut Cx) -> Result {
         return Ok(());
     }
     let stacked = node.mounts_at(&node.target("web"))?.len() > 1;
-    let told = "NodePublishVolume after one in whose middle the driver was ended mounted the volume on top of itself.";
-    cx.keeps("DRV-053", "NodePublishVolume", !stacked, told)?;
+    let cause = "NodePublishVolume after one in whose middle the driver was ended mounted the volume on top of itself.";
+    cx.keeps("DRV-053", "NodePublishVolume", !stacked, cause)?;
     node.writes(&node.target("web"), "after").await?;
     node.tear_down("web").await
 }
@@ -231,9 +231,9 @@ async fn publish_cut_by_death_is_undone(cx: &mut Cx) -> Result {
             None => cx.driver_dies_at_mount(Box::pin(node.publish("web")), &node.target("web")).await?,
         }
         let unpublished = cx.until_free(|| Box::pin(node.unpublish("web"))).await?;
-        let told = "NodeUnpublishVolume answered OK after a death in the middle of NodePublishVolume, and the target is still mounted.";
+        let cause = "NodeUnpublishVolume answered OK after a death in the middle of NodePublishVolume, and the target is still mounted.";
         let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
-        cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone || !unpublished.is_ok(), told)?;
+        cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone || !unpublished.is_ok(), cause)?;
         unpublished.succeeds()?;
         node.unstage().await?.succeeds()?;
     }

@@ -72,11 +72,11 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     if !unpublished.is_ok() {
         return Ok(());
     }
-    let told = "NodeUnpublishVolume answered OK after a restart, and its target is still mounted.";
-    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), told)?;
+    let cause = "NodeUnpublishVolume answered OK after a restart, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), cause)?;
     node.unstage().await?.succeeds()?;
-    let told = "NodeUnstageVolume answered OK after a restart, and the staging path is still mounted.";
-    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), told)?;
+    let cause = "NodeUnstageVolume answered OK after a restart, and the staging path is still mounted.";
+    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), cause)?;
     node.set_up("web").await?;
     node.tear_down("web").await
 }
@@ -126,10 +126,10 @@ async fn published_volume_outlives_the_driver(cx: &mut Cx) -> Result {
     let while_away = node.has(&node.target("web"), "kept").await?;
     cx.driver().start().await?;
     let afterwards = node.has(&node.target("web"), "kept").await?;
-    let told = match while_away {
+    let cause = match while_away {
         true => "What is published is gone after the driver was started again.",
         false => "What is published cannot be read while the driver is away.",
     };
-    cx.keeps("DRV-096", "NodePublishVolume", while_away && afterwards, told)?;
+    cx.keeps("DRV-096", "NodePublishVolume", while_away && afterwards, cause)?;
     if while_away && afterwards { node.tear_down("web").await } else { Ok(()) }
 }

@@ -12,13 +12,13 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     kept.set_up("web").await?;
     kept.writes(&kept.target("web"), "kept").await?;
     cx.delete_volume(&one).await?.succeeds()?;
-    let told = "DeleteVolume of one volume took away what another holds.";
+    let cause = "DeleteVolume of one volume took away what another holds.";
     let has = kept.has(&kept.target("web"), "kept").await?;
-    cx.keeps("DRV-112", "DeleteVolume", has, told)?;
+    cx.keeps("DRV-112", "DeleteVolume", has, cause)?;
     kept.tear_down("web").await?;
     let again = [kept.stage().await?, kept.publish("web").await?];
-    let told = "After DeleteVolume of one volume another cannot be used.";
-    cx.keeps("DRV-112", "DeleteVolume", again.iter().all(Answer::is_ok), told)?;
+    let cause = "After DeleteVolume of one volume another cannot be used.";
+    cx.keeps("DRV-112", "DeleteVolume", again.iter().all(Answer::is_ok), cause)?;
     kept.tear_down("web").await
 }
 
@@ -31,8 +31,8 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
     let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
     cx.delete_snapshot(&one.id).await?.succeeds()?;
     let restored = cx.volume("copy").restored_from(&two).create_if_supported().await?;
-    let told = "After DeleteSnapshot of one snapshot no volume can be made from another one of its volume.";
-    cx.keeps("DRV-112", "DeleteSnapshot", restored.is_ok(), told)
+    let cause = "After DeleteSnapshot of one snapshot no volume can be made from another one of its volume.";
+    cx.keeps("DRV-112", "DeleteSnapshot", restored.is_ok(), cause)
 }
 
 /// Two devices on one node show what was written to each of them.
@@ -47,8 +47,8 @@ async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
     one.writes(&one.target("web"), "of-one").await?;
     two.writes(&two.target("web"), "of-two").await?;
     let has = [one.has(&one.target("web"), "of-one").await?, two.has(&two.target("web"), "of-two").await?];
-    let told = "Of two devices at their targets one shows what was written to the other.";
-    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], told)?;
+    let cause = "Of two devices at their targets one shows what was written to the other.";
+    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], cause)?;
     one.tear_down("web").await?;
     two.tear_down("web").await?;
 
@@ -58,8 +58,8 @@ async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
     two.publish("web").await?.succeeds()?;
     one.publish("web").await?.succeeds()?;
     let has = [one.has(&one.target("web"), "of-one").await?, two.has(&two.target("web"), "of-two").await?];
-    let told = "Of two devices that were staged and then published one shows what was written to the other.";
-    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], told)?;
+    let cause = "Of two devices that were staged and then published one shows what was written to the other.";
+    cx.keeps("DRV-051", "NodePublishVolume", has == [true, true], cause)?;
     one.tear_down("web").await?;
     two.tear_down("web").await
 }
@@ -80,9 +80,9 @@ async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
     let staged = cx.call("NodeStageVolume", request).await?;
     let undo = json!({ "volumeId": node.handle(), "stagingTargetPath": elsewhere });
     cx.call("NodeUnstageVolume", undo).await?.succeeds()?;
-    let told = format!(
+    let cause = format!(
         "NodeStageVolume of a volume that was unstaged from another path answered {}.",
         staged.code()
     );
-    cx.keeps("DRV-070", "NodeUnstageVolume", staged.is_ok(), &told)
+    cx.keeps("DRV-070", "NodeUnstageVolume", staged.is_ok(), &cause)
 }

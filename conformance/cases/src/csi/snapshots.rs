@@ -19,9 +19,9 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     for (field, said) in
         [("snapshotId", "id"), ("creationTime", "creation_time"), ("sourceVolumeId", "source")]
     {
-        let told = format!("CreateSnapshot of the same name and volume answered another {said}.");
+        let cause = format!("CreateSnapshot of the same name and volume answered another {said}.");
         let is_same = again.part("/snapshot")[field] == first.said[field];
-        cx.keeps("DRV-037", "CreateSnapshot", is_same, &told)?;
+        cx.keeps("DRV-037", "CreateSnapshot", is_same, &cause)?;
     }
     let mut of_other = request;
     of_other["sourceVolumeId"] = json!(cx.handle(&other));
@@ -44,8 +44,8 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
     answers.push(cx.until_free(|| Box::pin(cx.take("CreateSnapshot", request.clone()))).await?);
     let good = answers.iter().filter(|answer| answer.is_ok());
     let ids: BTreeSet<&str> = good.map(|answer| answer.text("/snapshot/snapshotId")).collect();
-    let told = "CreateSnapshot that was called several times at once took several snapshots of one name.";
-    cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, told)
+    let cause = "CreateSnapshot that was called several times at once took several snapshots of one name.";
+    cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, cause)
 }
 
 /// A snapshot is restored as often as somebody asks for it.
@@ -62,8 +62,8 @@ async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
     let snapshot = cx.snapshot("one", &data).await?;
     for name in ["first", "second"] {
         let restored = cx.volume(name).restored_from(&snapshot).create_if_supported().await?;
-        let told = "A snapshot that was restored once cannot be restored again.";
-        cx.keeps("DRV-036", "CreateVolume", restored.is_ok(), told)?;
+        let cause = "A snapshot that was restored once cannot be restored again.";
+        cx.keeps("DRV-036", "CreateVolume", restored.is_ok(), cause)?;
         let Ok(copy) = restored else { return Ok(()) };
         let copied = cx.node_calls(&copy).await?;
         copied.set_up("copy").await?;
@@ -91,11 +91,11 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
     let snapshot = cx.snapshot("one", &data).await?;
     let said = &snapshot.said;
     // What is missing altogether shows in each answer.
-    let told = "CreateSnapshot answered another source than it was asked for.";
-    cx.keeps("DRV-144", "CreateSnapshot", said["sourceVolumeId"] == json!(cx.handle(&data)), told)?;
-    let told =
+    let cause = "CreateSnapshot answered another source than it was asked for.";
+    cx.keeps("DRV-144", "CreateSnapshot", said["sourceVolumeId"] == json!(cx.handle(&data)), cause)?;
+    let cause =
         "CreateSnapshot never answered that the snapshot is ready to use, however often it was asked again.";
-    cx.keeps("DRV-144", "CreateSnapshot", said["readyToUse"] == json!(true), told)
+    cx.keeps("DRV-144", "CreateSnapshot", said["readyToUse"] == json!(true), cause)
 }
 
 /// A snapshot of a device has what was on it when it was taken, and nothing that was written later.
@@ -117,11 +117,11 @@ async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
     restored.set_up("web").await?;
     let at = restored.target("web");
     let has_later = restored.has_copied(&at, &node, "after").await?;
-    let told = "The snapshot has what was written to the device after it was taken.";
-    cx.keeps("DRV-036", "CreateSnapshot", !has_later, told)?;
-    let told = "The device that was restored does not have what was written before the snapshot was taken.";
+    let cause = "The snapshot has what was written to the device after it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", !has_later, cause)?;
+    let cause = "The device that was restored does not have what was written before the snapshot was taken.";
     let has_before = restored.has_copied(&at, &node, "before").await?;
-    cx.keeps("DRV-014", "CreateVolume", has_before, told)?;
+    cx.keeps("DRV-014", "CreateVolume", has_before, cause)?;
     restored.tear_down("web").await
 }
 
@@ -144,12 +144,12 @@ async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
     let restored = cx.node_calls(&copy).await?;
     restored.set_up("web").await?;
     let at = restored.target("web");
-    let told = "The snapshot has a file that was written after it was taken.";
-    cx.keeps("DRV-036", "CreateSnapshot", !restored.has_copied(&at, &node, "after").await?, told)?;
-    let told = "The snapshot does not have a file that was synced before it was taken.";
-    cx.keeps("DRV-036", "CreateSnapshot", restored.has_copied(&at, &node, "before").await?, told)?;
-    let told = "The snapshot does not have a file that was written before it was taken, and not yet synced.";
-    cx.keeps("DRV-146", "CreateSnapshot", restored.has_copied(&at, &node, "unsynced").await?, told)?;
+    let cause = "The snapshot has a file that was written after it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", !restored.has_copied(&at, &node, "after").await?, cause)?;
+    let cause = "The snapshot does not have a file that was synced before it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", restored.has_copied(&at, &node, "before").await?, cause)?;
+    let cause = "The snapshot does not have a file that was written before it was taken, and not yet synced.";
+    cx.keeps("DRV-146", "CreateSnapshot", restored.has_copied(&at, &node, "unsynced").await?, cause)?;
     restored.tear_down("web").await
 }
 
@@ -171,8 +171,8 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
     }
     if cx.controller_can("LIST_SNAPSHOTS") {
         let listed = listed(cx, json!({ "sourceVolumeId": cx.handle(&data) })).await?;
-        let told = "DeleteSnapshot answered OK, and ListSnapshots still has the snapshot.";
-        cx.keeps("DRV-039", "DeleteSnapshot", !listed.contains(&snapshot.id), told)?;
+        let cause = "DeleteSnapshot answered OK, and ListSnapshots still has the snapshot.";
+        cx.keeps("DRV-039", "DeleteSnapshot", !listed.contains(&snapshot.id), cause)?;
     }
     Ok(())
 }
@@ -194,25 +194,25 @@ async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     if !deleted.is_ok() {
         node.attach_again().await?;
         node.set_up("web").await?;
-        let told = "DeleteVolume refused a volume that has a snapshot, and took what was in it.";
+        let cause = "DeleteVolume refused a volume that has a snapshot, and took what was in it.";
         let kept = node.has(&node.target("web"), "before").await?;
-        cx.keeps("DRV-143", "DeleteVolume", kept, told)?;
+        cx.keeps("DRV-143", "DeleteVolume", kept, cause)?;
         return node.tear_down("web").await;
     }
     if cx.controller_can("LIST_SNAPSHOTS") {
-        let told = "DeleteVolume answered OK, and ListSnapshots has the volume's snapshot no more.";
+        let cause = "DeleteVolume answered OK, and ListSnapshots has the volume's snapshot no more.";
         let listed = listed(cx, json!({ "snapshotId": snapshot.id })).await?;
-        cx.keeps("DRV-143", "DeleteVolume", listed.contains(&snapshot.id), told)?;
+        cx.keeps("DRV-143", "DeleteVolume", listed.contains(&snapshot.id), cause)?;
     }
     let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
-    let told = "DeleteVolume answered OK, and the volume's snapshot cannot be restored any more.";
-    cx.keeps("DRV-143", "DeleteVolume", restored.is_ok(), told)?;
+    let cause = "DeleteVolume answered OK, and the volume's snapshot cannot be restored any more.";
+    cx.keeps("DRV-143", "DeleteVolume", restored.is_ok(), cause)?;
     let Ok(copy) = restored else { return Ok(()) };
     let restored = cx.node_calls(&copy).await?;
     restored.set_up("web").await?;
-    let told = "DeleteVolume answered OK, and what was in the volume's snapshot is gone.";
+    let cause = "DeleteVolume answered OK, and what was in the volume's snapshot is gone.";
     let kept = restored.has_copied(&restored.target("web"), &node, "before").await?;
-    cx.keeps("DRV-143", "DeleteVolume", kept, told)?;
+    cx.keeps("DRV-143", "DeleteVolume", kept, cause)?;
     restored.tear_down("web").await
 }
 
@@ -224,8 +224,8 @@ async fn snapshot_is_listed_by_its_id(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (one, two) = (cx.snapshot("one", &data).await?.id, cx.snapshot("two", &data).await?.id);
     let all = listed(cx, json!({})).await?;
-    let told = "ListSnapshots does not have a snapshot that was taken.";
-    cx.keeps("DRV-039", "ListSnapshots", [&one, &two].iter().all(|id| all.contains(*id)), told)?;
+    let cause = "ListSnapshots does not have a snapshot that was taken.";
+    cx.keeps("DRV-039", "ListSnapshots", [&one, &two].iter().all(|id| all.contains(*id)), cause)?;
     lists_only(cx, json!({ "snapshotId": one }), "With `snapshot_id`", &[&one]).await?;
     let unknown = json!({ "snapshotId": "no-such-snapshot" });
     lists_only(cx, unknown, "With the `snapshot_id` of no snapshot", &[]).await
@@ -275,8 +275,8 @@ async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
             before = cx.driver_files()?;
         }
     }
-    let told = "With each snapshot that is taken and deleted the driver has more files in its directory.";
-    cx.keeps("DRV-022", "DeleteSnapshot", cx.driver_files()? < before + TIMES, told)
+    let cause = "With each snapshot that is taken and deleted the driver has more files in its directory.";
+    cx.keeps("DRV-022", "DeleteSnapshot", cx.driver_files()? < before + TIMES, cause)
 }
 
 /// The pages of ListSnapshots together hold each snapshot once, and no more entries than asked for.
@@ -295,8 +295,8 @@ async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
         let request = json!({ "maxEntries": 2, "startingToken": pages.token() });
         let page = cx.call("ListSnapshots", request).await?.asked("with `max_entries` 2");
         page.is("DRV-145", &["OK"])?;
-        let told = "With `max_entries` 2, a page of ListSnapshots has more entries.";
-        cx.keeps("DRV-145", "ListSnapshots", page.list("/entries").len() <= 2, told)?;
+        let cause = "With `max_entries` 2, a page of ListSnapshots has more entries.";
+        cx.keeps("DRV-145", "ListSnapshots", page.list("/entries").len() <= 2, cause)?;
         listed.extend(ids(&page));
         let next = pages.follow(page.text("/nextToken"));
         let endless = next.as_ref().err().map(|endless| endless.told("ListSnapshots")).unwrap_or_default();
@@ -306,10 +306,10 @@ async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
         }
     }
     let times = |id: &String| listed.iter().filter(|listed| *listed == id).count();
-    let told = "With `max_entries` 2, a snapshot is on no page of ListSnapshots.";
-    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) > 0), told)?;
-    let told = "With `max_entries` 2, a snapshot is on two pages of ListSnapshots.";
-    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) < 2), told)?;
+    let cause = "With `max_entries` 2, a snapshot is on no page of ListSnapshots.";
+    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) > 0), cause)?;
+    let cause = "With `max_entries` 2, a snapshot is on two pages of ListSnapshots.";
+    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) < 2), cause)?;
     let answer = cx.call("ListSnapshots", json!({ "startingToken": "no-such-token" })).await?;
     answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
 }
@@ -331,9 +331,9 @@ async fn snapshot_is_gotten_as_it_was_taken(cx: &mut Cx) -> Result {
             ("creationTime", "creation_time"),
             ("readyToUse", "ready_to_use"),
         ] {
-            let told = format!("GetSnapshot answered another {said} than CreateSnapshot.");
+            let cause = format!("GetSnapshot answered another {said} than CreateSnapshot.");
             let is_same = gotten.part("/snapshot")[field] == snapshot.said[field];
-            cx.keeps("DRV-144", "GetSnapshot", is_same, &told)?;
+            cx.keeps("DRV-144", "GetSnapshot", is_same, &cause)?;
         }
     }
     Ok(())

@@ -26,8 +26,8 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     is_positive(cx, &answer)?;
     let in_bytes = answer.list("/usage").iter().filter(|usage| usage["unit"] == json!("BYTES"));
     let totals: BTreeSet<u64> = in_bytes.map(|usage| number(usage, "total")).collect();
-    let told = "NodeGetVolumeStats answered two totals in bytes for one volume.";
-    cx.keeps("DRV-084", STATS, totals.len() < 2, told)?;
+    let cause = "NodeGetVolumeStats answered two totals in bytes for one volume.";
+    cx.keeps("DRV-084", STATS, totals.len() < 2, cause)?;
     let Some(bytes) = usage(&answer, "BYTES") else {
         cx.not_tried("DRV-084", "the driver tells no bytes");
         return node.tear_down("web").await;
@@ -35,30 +35,30 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     let (total, size) = (number(&bytes, "total"), cx.size(&data));
     // A quota is less than the file system that it is on.
     let is_quota = total <= size && total >= size / 2;
-    let told = "NodeGetVolumeStats answered another total than the file system and the volume have.";
+    let cause = "NodeGetVolumeStats answered another total than the file system and the volume have.";
     let is_total = total.abs_diff(kernel.bytes) <= kernel.bytes / 64;
-    cx.keeps("DRV-084", STATS, is_total || is_quota, told)?;
+    cx.keeps("DRV-084", STATS, is_total || is_quota, cause)?;
     if is_total && bytes["used"].is_string() {
         let (least, most) = (kernel.bytes - kernel.free, kernel.bytes - kernel.available);
-        let told = "NodeGetVolumeStats answered that more or less is used than the file system says.";
+        let cause = "NodeGetVolumeStats answered that more or less is used than the file system says.";
         let used = number(&bytes, "used");
-        cx.keeps("DRV-084", STATS, used + SLACK >= least && used <= most + SLACK, told)?;
+        cx.keeps("DRV-084", STATS, used + SLACK >= least && used <= most + SLACK, cause)?;
     }
     if is_total && bytes["available"].is_string() {
-        let told = "NodeGetVolumeStats answered that more or less is available than the file system says.";
+        let cause = "NodeGetVolumeStats answered that more or less is available than the file system says.";
         let available = number(&bytes, "available");
         let fits = available + SLACK >= kernel.available && available <= kernel.free + SLACK;
-        cx.keeps("DRV-084", STATS, fits, told)?;
+        cx.keeps("DRV-084", STATS, fits, cause)?;
     }
     let inodes = usage(&answer, "INODES").filter(|_| is_total && kernel.inodes > 0);
     if let Some(inodes) = inodes {
-        let told = "NodeGetVolumeStats answered another number of inodes than the file system has.";
+        let cause = "NodeGetVolumeStats answered another number of inodes than the file system has.";
         let total = number(&inodes, "total");
         // A file system may make more as it needs them.
-        cx.keeps("DRV-084", STATS, total.abs_diff(kernel.inodes) <= kernel.inodes / 16, told)?;
-        let told = "NodeGetVolumeStats answered another number of free inodes than the file system has.";
+        cx.keeps("DRV-084", STATS, total.abs_diff(kernel.inodes) <= kernel.inodes / 16, cause)?;
+        let cause = "NodeGetVolumeStats answered another number of free inodes than the file system has.";
         let is_close = number(&inodes, "available").abs_diff(kernel.free_inodes) <= kernel.inodes / 16;
-        cx.keeps("DRV-084", STATS, !inodes["available"].is_string() || is_close, told)?;
+        cx.keeps("DRV-084", STATS, !inodes["available"].is_string() || is_close, cause)?;
     }
     node.tear_down("web").await
 }
@@ -76,9 +76,9 @@ async fn statistics_are_asked_for_each_minute(cx: &mut Cx) -> Result {
     cx.is_answered(STATS).await?;
     let asked = cx.last_request(STATS)?;
     let published = cx.last_request("NodePublishVolume")?;
-    let told =
+    let cause =
         "The node asked for the statistics of another path than the one at which the volume is published.";
-    cx.finds(asked["volumePath"] == published["targetPath"], told)?;
+    cx.finds(asked["volumePath"] == published["targetPath"], cause)?;
     web.stop().await
 }
 
@@ -96,9 +96,9 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
     is_positive(cx, &answer)?;
     match usage(&answer, "BYTES") {
         Some(bytes) => {
-            let told = "NodeGetVolumeStats answered another size than the device has.";
+            let cause = "NodeGetVolumeStats answered another size than the device has.";
             let is_size = number(&bytes, "total") == node.device_size(&target).await?;
-            cx.keeps("DRV-084", STATS, is_size, told)?;
+            cx.keeps("DRV-084", STATS, is_size, cause)?;
         }
         None => cx.not_tried("DRV-084", "the driver tells no bytes of a device"),
     }
@@ -120,17 +120,17 @@ async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let well = node.stats(&target).await?;
     well.succeeds()?;
-    let told = "NodeGetVolumeStats answered no volume_condition, and VOLUME_CONDITION is reported.";
-    cx.keeps("DRV-086", STATS, well.part("/volumeCondition").is_object(), told)?;
+    let cause = "NodeGetVolumeStats answered no volume_condition, and VOLUME_CONDITION is reported.";
+    cx.keeps("DRV-086", STATS, well.part("/volumeCondition").is_object(), cause)?;
     if node.mounts_at(&target)?.is_empty() {
         cx.not_tried("DRV-086", "the driver mounts nothing at its targets");
         return node.tear_down("web").await;
     }
     node.loses_mount(&target)?;
     let gone = node.stats(&target).await?;
-    let told = "NodeGetVolumeStats answered a normal condition of a volume whose mount is gone.";
+    let cause = "NodeGetVolumeStats answered a normal condition of a volume whose mount is gone.";
     let is_abnormal = gone.part("/volumeCondition/abnormal") == json!(true);
-    cx.keeps("DRV-086", STATS, !gone.is_ok() || is_abnormal, told)?;
+    cx.keeps("DRV-086", STATS, !gone.is_ok() || is_abnormal, cause)?;
     node.tear_down("web").await
 }
 
@@ -166,6 +166,6 @@ fn is_positive(cx: &Cx, answer: &Answer) -> Result {
         let fields = ["total", "used", "available"].map(|field| usage[field].as_str().unwrap_or_default());
         fields.iter().any(|value| value.starts_with('-'))
     };
-    let told = "NodeGetVolumeStats answered a negative number.";
-    cx.keeps("DRV-084", STATS, !answer.list("/usage").iter().any(is_negative), told)
+    let cause = "NodeGetVolumeStats answered a negative number.";
+    cx.keeps("DRV-084", STATS, !answer.list("/usage").iter().any(is_negative), cause)
 }

@@ -14,11 +14,11 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     let made = cx.call("CreateVolume", request_at(cx, &here)?).await?.asked("for the place of the node");
     made.succeeds()?;
     let places = made.list("/volume/accessibleTopology");
-    let told = "The plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS, and CreateVolume answered no topology.";
-    cx.keeps("DRV-006", "CreateVolume", !places.is_empty(), told)?;
+    let cause = "The plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS, and CreateVolume answered no topology.";
+    cx.keeps("DRV-006", "CreateVolume", !places.is_empty(), cause)?;
     let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &here));
-    let told = "CreateVolume for the place of the node answered OK and a volume that is elsewhere.";
-    cx.keeps("DRV-019", "CreateVolume", is_there, told)?;
+    let cause = "CreateVolume for the place of the node answered OK and a volume that is elsewhere.";
+    cx.keeps("DRV-019", "CreateVolume", is_there, cause)?;
     cx.unmake(&made).await
 }
 
@@ -32,8 +32,8 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     let made = cx.call("CreateVolume", request_at(cx, &nowhere)?).await?;
     cx.unmake(&made).await?;
     let is_there = made.list("/volume/accessibleTopology").iter().any(|place| is_within(place, &nowhere));
-    let told = "CreateVolume for a place that does not exist answered OK and a volume that is elsewhere.";
-    cx.keeps("DRV-019", "CreateVolume", !made.is_ok() || is_there, told)
+    let cause = "CreateVolume for a place that does not exist answered OK and a volume that is elsewhere.";
+    cx.keeps("DRV-019", "CreateVolume", !made.is_ok() || is_there, cause)
 }
 
 /// The name of a volume is taken where it is asked for in a place that cannot reach it.
@@ -48,8 +48,9 @@ async fn taken_name_for_another_place_is_refused(cx: &mut Cx) -> Result {
     let answer = cx.call("CreateVolume", request).await?;
     let places = answer.list("/volume/accessibleTopology");
     let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &nowhere));
-    let told = "CreateVolume of a name that is taken, for a place that cannot reach its volume, answered OK.";
-    cx.keeps("DRV-011", "CreateVolume", !answer.is_ok() || is_there, told)
+    let cause =
+        "CreateVolume of a name that is taken, for a place that cannot reach its volume, answered OK.";
+    cx.keeps("DRV-011", "CreateVolume", !answer.is_ok() || is_there, cause)
 }
 
 /// In a place that does not exist there is no capacity.
@@ -71,8 +72,8 @@ async fn place_that_does_not_exist_has_no_capacity(cx: &mut Cx) -> Result {
         .await?;
     answer.is_implemented()?;
     let is_none = ["", "0"].contains(&answer.text("/availableCapacity"));
-    let told = "GetCapacity of a place that does not exist answered that there is capacity.";
-    cx.keeps("DRV-026", "GetCapacity", !answer.is_ok() || is_none, told)
+    let cause = "GetCapacity of a place that does not exist answered that there is capacity.";
+    cx.keeps("DRV-026", "GetCapacity", !answer.is_ok() || is_none, cause)
 }
 
 /// CreateVolume as it was last asked for, under another name, for one place only.
