@@ -12,6 +12,7 @@ mod copies;
 mod crash;
 mod data;
 mod disk;
+mod driver;
 mod failing_state;
 mod fault;
 mod nfs;
