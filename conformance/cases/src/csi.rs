@@ -38,3 +38,15 @@ mod snapshots;
 mod staging;
 mod stats;
 mod topology;
+
+use crate::prelude::*;
+
+/// Writes a pattern to a volume as a pod would, and unpublishes, unstages and detaches the volume again.
+async fn used_and_detached(cx: &Cx, volume: &Volume, pattern: &str) -> Result<NodeCalls> {
+    let node = cx.node_calls(volume).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), pattern).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    Ok(node)
+}

@@ -1,6 +1,7 @@
 //! Copies of volumes, from a volume or from a snapshot: what is in them, how large they are, and whether they can be
 //! used beside their source.
 
+use super::used_and_detached;
 use crate::prelude::*;
 
 /// A clone of a file system has what its source held, keeps it when the source changes, and outlives it.
@@ -9,11 +10,7 @@ use crate::prelude::*;
 #[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-152"], driver = Shared)]
 async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    node.set_up("web").await?;
-    node.writes(&node.target("web"), "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
     let copy = cx.volume("copy").copy_of(&data).create().await?;
     names_its_source(cx)?;
 
@@ -47,17 +44,12 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
 #[case(needs = [Clones, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    let node = cx.node_calls(&disk).await?;
-    let target = node.target("web");
-    node.set_up("web").await?;
-    node.writes(&target, "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &disk, "before").await?;
     let copy = cx.volume("copy").block().copy_of(&disk).create().await?;
 
     node.attach_again().await?;
     node.set_up("web").await?;
-    node.writes(&target, "after").await?;
+    node.writes(&node.target("web"), "after").await?;
     node.tear_down("web").await?;
     let cloned = cx.node_calls(&copy).await?;
     cloned.set_up("copy").await?;
@@ -121,11 +113,7 @@ async fn is_larger(cx: &Cx, data: &Volume, snapshot: Option<&str>) -> Result {
 #[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    let node = cx.node_calls(&disk).await?;
-    node.set_up("web").await?;
-    node.writes(&node.target("web"), "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &disk, "before").await?;
     let new = 2 * cx.size(&disk);
     let snapshot = cx.snapshot("one", &disk).await?;
     let wanted = cx.volume("copy").block().restored_from(&snapshot).size(new);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::used_and_detached;
 use crate::prelude::*;
 
 /// A volume that comes and goes twenty times leaves no descriptor, thread or process in the driver.
@@ -128,11 +129,7 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, OwnProcess, Persistent])]
 async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    node.set_up("web").await?;
-    node.writes(&node.target("web"), "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     cx.driver().restart().await?;
     let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;

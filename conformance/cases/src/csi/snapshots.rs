@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use testbed::pages::Pages;
 
+use super::used_and_detached;
 use crate::prelude::*;
 
 /// A snapshot that is taken again by its name is the same; of another volume the name is taken.
@@ -54,11 +55,7 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    node.set_up("web").await?;
-    node.writes(&node.target("web"), "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     for name in ["first", "second"] {
         let restored = cx.volume(name).restored_from(&snapshot).create_if_supported().await?;
@@ -183,11 +180,7 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    node.set_up("web").await?;
-    node.writes(&node.target("web"), "before").await?;
-    node.tear_down("web").await?;
-    node.detach().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let deleted = cx.delete_volume(&data).await?.asked("of a volume that has a snapshot");
     deleted.is("DRV-143", &["OK", "FailedPrecondition"])?;
