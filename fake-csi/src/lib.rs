@@ -6,7 +6,7 @@
 //! and records that it has finished. A driver that was killed in between undoes the unfinished calls when it starts
 //! again (`node::recover`).
 //!
-//! `hostpath` is a second driver, which behaves like the one of the recordings.
+//! `hostpath` is a second driver, which behaves like csi-driver-host-path in the recorded traces.
 //!
 //! Tests steer the driver in two ways: [`control`] orders faults and reads the books of a running driver, and a
 //! [`Sabotage`] makes it break one promise for as long as it runs.

@@ -1,7 +1,7 @@
 //! Loop devices as guards. Opens `/dev/loop-control` and `/dev/loopN`, and makes backing files.
 //!
 //! A device made here disappears by itself: its backing file has no name, and it is attached with autoclear
-//! while the only descriptor is ours, so the kernel detaches it at our death however that comes.
+//! while this process has the only descriptor, so the kernel detaches it when this process ends in any way.
 
 use std::fs::File;
 use std::io;
@@ -22,17 +22,17 @@ pub mod table;
 /// The major number of every loop device.
 pub const LOOP_MAJOR: u32 = 7;
 
-/// How long the kernel gets to detach a device after its last close.
+/// The time for the kernel to detach a device after its last close.
 const DETACH: Duration = Duration::from_secs(5);
 
-/// How a loop device is attached.
+/// The options that a loop device is attached with.
 #[derive(Debug, Clone, Default)]
 pub struct LoopOptions {
-    /// Writes are refused.
+    /// The device refuses writes.
     pub read_only: bool,
     /// The backing file is read and written past its page cache: every write reaches it at once.
     pub direct_io: bool,
-    /// The kernel looks for partitions.
+    /// The kernel scans the device for partitions.
     pub partitions: bool,
     /// Bytes of a block; the kernel's choice if absent.
     pub block_size: Option<u32>,
@@ -40,24 +40,22 @@ pub struct LoopOptions {
     pub offset: u64,
 }
 
-/// Why a loop device could not be had.
+/// An error of a loop device.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopError {
-    /// The kernel has no loop devices, or not for us.
+    /// The kernel has no loop devices, or this process may not use them.
     #[error("cannot open `/dev/loop-control`")]
     Control(#[source] io::Error),
     /// The backing file could not be made.
     #[error("cannot make a backing file of {bytes} bytes in `{dir}`")]
     Backing {
-        /// Where it was to be.
         dir: PathBuf,
-        /// How long.
         bytes: u64,
         /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// A device refused the file.
+    /// The kernel refused to attach the file.
     #[error("cannot attach a file to `{device}`")]
     Attach {
         /// Which device.
@@ -75,12 +73,9 @@ pub enum LoopError {
         #[source]
         source: io::Error,
     },
-    /// Others took every free device first, again and again.
+    /// Other processes took each free device first.
     #[error("cannot win a free loop device in {attempts} attempts")]
-    Crowded {
-        /// How often it was tried.
-        attempts: u32,
-    },
+    Crowded { attempts: u32 },
 }
 
 /// An attached loop device.
@@ -106,7 +101,7 @@ impl LoopDevice {
         const ATTEMPTS: u32 = 2000;
         let control = loopdev::LoopControl::open().map_err(LoopError::Control)?;
         for _ in 0..ATTEMPTS {
-            // The free number is a hint: the first process that configures the device has it.
+            // The free number is a hint: the first process that configures the device gets it.
             let Some(device) = or_lost_race(control.next_free()).map_err(LoopError::Control)? else {
                 continue;
             };
@@ -154,7 +149,7 @@ impl LoopDevice {
             .map_err(|source| LoopError::Resize { device: self.path(), source })
     }
 
-    /// Sends reads and writes past the page cache of the backing file, or not any more.
+    /// Switches direct I/O on the backing file, past its page cache, on or off.
     pub fn set_direct_io(&self, on: bool) -> io::Result<()> {
         match &self.device {
             Some(device) => ioctl::set_direct_io(device.as_raw_fd(), on),
@@ -166,7 +161,7 @@ impl LoopDevice {
         if let Some(device) = self.device.take() {
             clear(device.as_raw_fd())
                 .map_err(|source| os(format!("detach `loop{}`", self.number), source))?;
-            // Detached is what the *last close* does; ours comes now.
+            // The kernel detaches at the last close of the device, which is this one.
             drop(device);
             wait_detached(self.number)?;
         }

@@ -1,8 +1,7 @@
 //! The secrets that a run knows, and texts without them.
 //!
-//! Each text that is written or shown passes through [`Masks::hide`]. What is judged does not: a rule has to see an
-//! answer
-//! as the driver gave it. Reads and writes nothing.
+//! Each text that is written or shown passes through [`Masks::hide`]. Events that rules judge do not: a rule has to see an
+//! answer as the driver gave it. Reads and writes nothing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,10 +15,10 @@ mod file;
 
 use crate::manifest::{Manifest, Secrets};
 
-/// How many bytes a secret has at least. Shorter ones stand in many texts by chance.
-pub const TELLING: usize = 6;
+/// Bytes of the shortest secret that is masked. A shorter one occurs in texts by chance.
+pub const SHORTEST: usize = 6;
 
-/// How many secrets are remembered, the newest: tokens are renewed for as long as a node is watched.
+/// The number of secrets that are remembered, the newest: while a node is watched, its tokens are renewed again and again.
 const REMEMBERED: usize = 1024;
 
 /// All secrets of a run. Clones share them.
@@ -30,9 +29,9 @@ struct Secret {
     key: String,
     /// In clear, and encoded as drivers and clients of storage servers encode it.
     forms: Vec<String>,
-    /// Whether a driver was given it.
+    /// Whether a request has carried it to a driver.
     given: bool,
-    /// Whether it stood in a field that is no secret as well: who repeats it tells nothing.
+    /// Whether a field that is no secret has had the same value: a driver that repeats it reveals nothing.
     public: bool,
 }
 
@@ -59,14 +58,14 @@ impl Masks {
         }
     }
 
-    /// Remembers a secret. One that is too short to be told from other words is not.
+    /// Remembers a secret, unless it is shorter than [`SHORTEST`].
     pub fn add(&self, key: &str, value: &str) {
-        if value.len() < TELLING {
+        if value.len() < SHORTEST {
             return;
         }
         let mut all = self.all();
         let known =
-            all.iter().position(|secret| secret.forms[0] == value).and_then(|place| all.remove(place));
+            all.iter().position(|secret| secret.forms[0] == value).and_then(|index| all.remove(index));
         let new = || Secret { key: key.to_owned(), forms: forms(value), given: false, public: false };
         all.push_back(known.unwrap_or_else(new));
         if all.len() > REMEMBERED {
@@ -74,7 +73,7 @@ impl Masks {
         }
     }
 
-    /// Remembers a secret that a driver is given with a request, whose other fields say `beside`.
+    /// Remembers a secret that a request carries to a driver; `beside` is the text of the request's other fields.
     pub fn confide(&self, key: &str, value: &str, beside: &str) {
         self.add(key, value);
         let mut all = self.all();
@@ -85,10 +84,10 @@ impl Masks {
         }
     }
 
-    /// The key of a secret in this text, of those that only a secret field has told the driver.
+    /// The key of a secret in this text that the driver knows from a secret field only.
     pub fn confided_in(&self, text: &str) -> Option<String> {
-        let told = |secret: &&Secret| secret.given && !secret.public && secret.is_in(text);
-        self.all().iter().find(told).map(|secret| secret.key.clone())
+        let is_revealed = |secret: &&Secret| secret.given && !secret.public && secret.is_in(text);
+        self.all().iter().find(is_revealed).map(|secret| secret.key.clone())
     }
 
     /// The text without secrets.
@@ -128,7 +127,7 @@ impl Masks {
     }
 
     fn all(&self) -> MutexGuard<'_, VecDeque<Secret>> {
-        // Secrets are added whole.
+        // A poisoned lock is ignored: a panic cannot leave a secret half added.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,12 +162,13 @@ fn forms(value: &str) -> Vec<String> {
         text
     };
     let mut forms = vec![value.to_owned(), base64(value.as_bytes()), json, url(false), url(true)];
-    // Behind `user:` its digits depend on how long that is. Without the bytes at its ends they are these.
+    // In base64 of `user:secret` the secret's digits depend on the length before it modulo three. These are the digits of
+    // its whole groups for each of the three offsets.
     let within = (0..3).filter_map(|skipped| value.as_bytes().get(skipped..));
-    let within = within.map(|rest| &rest[..rest.len() / 3 * 3]).filter(|rest| rest.len() >= TELLING);
+    let within = within.map(|rest| &rest[..rest.len() / 3 * 3]).filter(|rest| rest.len() >= SHORTEST);
     forms.extend(within.map(base64));
     let lines =
-        value.lines().map(str::trim).filter(|line| line.len() >= 2 * TELLING && !line.starts_with("-----"));
+        value.lines().map(str::trim).filter(|line| line.len() >= 2 * SHORTEST && !line.starts_with("-----"));
     forms.extend(lines.map(str::to_owned));
     let mut seen = std::collections::BTreeSet::new();
     forms.retain(|form| seen.insert(form.clone()));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_secret_field_alone_has_told_is_confided() {
+    fn value_of_an_ordinary_field_is_not_confided() {
         let masks = masks(&["of-a-pod"]);
         masks.confide("password", "hunter2", r#"{"volumeId":"v"}"#);
         masks.confide("pool", "tank-01", r#"{"parameters":{"pool":"tank-01"}}"#);

@@ -1,14 +1,14 @@
-//! What is looked at in a text before a YAML parser sees it. Touches nothing.
+//! Checks of a text before a YAML parser reads it. Touches nothing.
 
-/// How deep lists and maps may lie in each other. The parser's time grows with the square of it, and it looks at its own
-/// limit too late.
+/// The deepest nesting of lists and maps. The parser's time grows with the square of the depth, and the parser checks its
+/// own limit too late.
 const DEPTH: usize = 64;
 
-/// A text that is too deep for the parser.
+/// A text that is nested too deep for the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("lists and maps lie more than {DEPTH} deep in each other")]
 pub struct TooDeep {
-    /// Where that is, from 1.
+    /// The first line that is too deep, from 1.
     pub line: usize,
 }
 
@@ -17,8 +17,7 @@ pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Refuses a text in which brackets, or dashes at the beginning of a line, lie too deep in each other. Takes time in
-/// proportion to the text.
+/// Refuses a text whose brackets, or dashes at the start of a line, are nested too deep. Takes linear time.
 ///
 /// # Errors
 /// At the first line that is too deep.
@@ -36,7 +35,7 @@ pub fn check_depth(text: &str) -> Result<(), TooDeep> {
         let mut before = ' ';
         let mut letters = line.chars();
         while let Some(letter) = letters.next() {
-            // Elsewhere a quote is a letter of a word.
+            // A quote opens a quoted text only after one of these; elsewhere it is part of a word.
             let begins = matches!(before, ' ' | '\t' | '[' | '{' | ',' | ':');
             match (quote, letter) {
                 (Some('"'), '\\') => drop(letters.next()),
@@ -53,7 +52,8 @@ pub fn check_depth(text: &str) -> Result<(), TooDeep> {
             }
             before = letter;
         }
-        // Outside of brackets a quoted text rarely goes on, and a lone quote in a text must not hide what follows.
+        // Outside of brackets a quoted text rarely continues on the next line, and a lone quote must not hide the lines
+        // after it from this check.
         if depth == 0 {
             quote = None;
         }
@@ -76,7 +76,6 @@ mod tests {
         assert_eq!(check_depth(&"a: [1, 2]\n---\nb: don't [\n--- \n".repeat(99)), Ok(()));
     }
 
-    /// Deep in each other and without end: it must not be read to the end, nor looked at twice.
     #[test]
     fn deep_text_is_refused_at_its_first_deep_line() {
         let text = "[\n".repeat(1 << 20);

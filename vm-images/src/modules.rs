@@ -1,7 +1,7 @@
 //! Kernel modules in the order in which they must be loaded.
 //!
-//! Debian's packages carry no `modules.dep`, and no depmod is asked for: what a module depends on stands in
-//! the module itself.
+//! Debian's packages carry no `modules.dep`. Instead of running depmod, the dependencies are read from the `.modinfo`
+//! section of each module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -24,25 +24,19 @@ pub struct Module {
     pub object: Vec<u8>,
 }
 
-/// What stood in the way of ordering modules.
+/// An error while modules are put in order.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// The kernel has no such module, built in or not.
     #[error("the kernel has no module `{name}`{}", for_whom(needed_by))]
     Missing {
-        /// The module.
         name: String,
-        /// Who asked for it; empty for the caller.
+        /// The module that depends on it; empty if the caller named it.
         needed_by: String,
     },
     /// Its object could not be unpacked or read.
     #[error("cannot read module `{name}`")]
-    Damaged {
-        /// The module.
-        name: String,
-        /// What was wrong.
-        source: io::Error,
-    },
+    Damaged { name: String, source: io::Error },
 }
 
 fn for_whom(needed_by: &str) -> String {
@@ -50,7 +44,7 @@ fn for_whom(needed_by: &str) -> String {
 }
 
 impl Modules {
-    /// Takes a file of a kernel package, if it has to do with modules.
+    /// Adds a file of a kernel package, if it is a module or the list of built-in modules.
     pub fn take(&mut self, path: &str, data: Vec<u8>) {
         let Some((_, file)) = path.rsplit_once('/') else { return };
         if file == "modules.builtin" {
@@ -61,14 +55,14 @@ impl Modules {
         }
     }
 
-    /// Whether a package's file is one that [`Modules::take`] wants.
+    /// Whether [`Modules::take`] uses a package's file.
     pub fn wants(path: &str) -> bool {
         path.ends_with("/modules.builtin") || plain_name(path).ends_with(".ko")
     }
 
     /// The named modules and all they depend on, in loading order; those built in are left out.
     ///
-    /// A soft dependency that the kernel lacks is no error: it says "if there is one, before me".
+    /// A soft dependency that the kernel lacks is no error: a module only asks to be loaded after it if it is there.
     pub fn order(&self, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
         let mut order = Order { modules: self, seen: BTreeSet::new(), out: Vec::new() };
         for name in names {
@@ -129,7 +123,7 @@ struct Info {
     soft: Vec<String>,
 }
 
-/// What the `.modinfo` section says of dependencies: `depends=a,b` and `softdep=pre: c d post: e`.
+/// The dependencies in the `.modinfo` section: `depends=a,b` and `softdep=pre: c d post: e`.
 fn modinfo(object: &[u8]) -> io::Result<Info> {
     let elf = goblin::elf::Elf::parse(object).map_err(io::Error::other)?;
     let section = elf
@@ -172,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_the_kernel_lacks_is_named() {
+    fn module_that_the_kernel_lacks_is_named_in_the_error() {
         let error = Modules::default().order(&["dm-dust"]).unwrap_err();
         assert_eq!(error.to_string(), "the kernel has no module `dm_dust`");
     }

@@ -17,7 +17,7 @@ use crate::operation::{self, Failed, Operation};
 /// Runs operations. Dropping it stops each at its current await.
 #[derive(Debug)]
 pub(crate) struct Executor {
-    /// The context that each operation gets a copy of; its mark is replaced.
+    /// The context that each operation gets a copy of, with a mark of its own.
     template: OperationContext,
     registry: Arc<Registry>,
     sender: mpsc::UnboundedSender<Event>,
@@ -68,7 +68,7 @@ impl Executor {
                 Err(panic) => Outcome::Panicked(panic_text(&*panic)),
             };
             if let (Outcome::Failed(failed), Some(pod)) = (&outcome, pod_of(&operation)) {
-                tell(&cx, pod, failed);
+                emit_event(&cx, pod, failed);
             }
             // The send fails when the manager has ended.
             let _ = sender.send(Event::Operation(id, Report::Finished(outcome)));
@@ -103,7 +103,7 @@ fn pod_of(operation: &Operation) -> Option<&Pod> {
 }
 
 /// Emits an event about the pod if the failure has a reason. An operation that was withdrawn emits none.
-fn tell(cx: &OperationContext, pod: &Pod, failed: &Failed) {
+fn emit_event(cx: &OperationContext, pod: &Pod, failed: &Failed) {
     if let Some(reason) = failed.reason.filter(|_| failed.source.sign() != Some(Sign::Withdrawn)) {
         cx.events.warn_pod(pod, reason, failed.told_as());
     }

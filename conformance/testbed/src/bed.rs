@@ -46,7 +46,7 @@ use harness::cgroup::Cgroup;
 use harness::driver::{DriverError, Exit};
 use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;
-use harness::masks::TELLING;
+use harness::masks::SHORTEST;
 use harness::node::NodeError;
 use harness::proxy::{Gate, Rule, code_name, is_unanswered, unreadable};
 use harness::sandbox::Ownership;
@@ -554,7 +554,7 @@ impl Bed {
     pub fn secrets(&self) -> Vec<Sensitive<String>> {
         let confided = self.api_server.confided();
         let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
-        let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
+        let telling = confided.filter(|secret| secret.len() >= SHORTEST).map(Sensitive::new);
         let canaries = self.made.canaries.borrow();
         let canaries = canaries.values().cloned().map(Sensitive::new);
         self.secrets.iter().cloned().chain(telling).chain(canaries).collect()

@@ -1,11 +1,11 @@
-//! Following the pages of a list to its end, with a driver that may never come to one. Touches nothing.
+//! Follows the pages of a list to the last one, and stops if a driver's pages never end. Touches nothing.
 
 use std::collections::BTreeSet;
 
 /// The most pages of one list. A driver with more volumes than this puts more than one on a page.
 const MOST: usize = 1000;
 
-/// Longest token that is followed. CSI limits a string to 128 bytes; a little more does no harm.
+/// Bytes of the longest token that is followed. CSI limits a string to 128 bytes; a little more does no harm.
 const LONGEST: usize = 4096;
 
 /// The tokens of one list so far.
@@ -52,8 +52,8 @@ impl Pages {
 }
 
 impl Endless {
-    /// The answers of the driver that keep the list from ending, with the sentence of CSI that they contradict.
-    pub fn told(self, method: &str) -> String {
+    /// The cause of a finding: the driver's answer that keeps the list from ending, with CSI's sentence about it.
+    pub fn cause(self, method: &str) -> String {
         let sentence = "CSI: next_token \"can be used to get the next page of entries\"";
         match self {
             Self::Repeated => format!("{method} answered the same next_token twice ({sentence})."),

@@ -11,11 +11,11 @@ pub struct Process {
     pub pid: i32,
     /// Its name: at most 15 bytes.
     pub name: String,
-    /// When it started, in clock ticks since boot: the number and this are never the same twice.
+    /// Start time in clock ticks since boot. A pid may be used again, but not with the same start time.
     pub started: u64,
-    /// The number of the process that has started it, or has taken it over.
+    /// The pid of its parent, or of the process that it was reparented to.
     pub parent: i32,
-    /// Whether it has ended and was not waited for yet.
+    /// Whether it has ended and its parent has not waited for it.
     pub zombie: bool,
 }
 
@@ -48,14 +48,14 @@ pub fn ours() -> Vec<Process> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let mine = namespace("self");
     let mut found = all();
-    // Where the first process of this `/proc` is one of ours, all are: also zombies, which show no namespace.
+    // If pid 1 of this `/proc` is in our namespace, all are. A zombie shows no namespace, so it cannot be compared.
     if namespace("1") != mine {
         found.retain(|process| namespace(&process.pid.to_string()) == mine);
     }
     found
 }
 
-/// The processes of a PID namespace, by number: those that show that they are in it.
+/// The processes of a PID namespace, by number, without zombies: a zombie shows no namespace.
 pub(super) fn of_namespace(namespace: &Path) -> Vec<Process> {
     let mut found = all();
     found.retain(|process| {
@@ -77,25 +77,25 @@ pub fn get(pid: i32) -> Option<Process> {
     Some(Process { pid, name, started, parent, zombie })
 }
 
-/// The letter for what a process or a thread does now.
+/// The state letter of a process or a thread, such as `D`; `of` is its directory in `/proc`.
 pub(super) fn state(of: &Path) -> Option<char> {
     let stat = fs::read_to_string(of.join("stat")).ok()?;
     split(&stat)?.1.trim_start().chars().next()
 }
 
-/// What stands before the name's end and what after it. The name is in brackets and may itself contain some.
+/// Splits a `stat` line at the end of the name, which is in brackets and may itself contain brackets.
 fn split(stat: &str) -> Option<(&str, &str)> {
     stat.rsplit_once(')')
 }
 
-/// Threads of the kernel have no executable, and neither has a zombie.
+/// Kernel threads have no command line and no executable. Neither has a zombie, so it is left out first.
 fn is_kernel(process: &Process) -> bool {
     !process.zombie
         && fs::read(format!("/proc/{}/cmdline", process.pid)).is_ok_and(|line| line.is_empty())
         && fs::read_link(format!("/proc/{}/exe", process.pid)).is_err()
 }
 
-/// Where the descriptors, the working directory and the root of a process lead.
+/// The paths of a process's open descriptors, working directory, root and executable.
 pub(super) fn open_paths(pid: i32) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     if let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_among_all_processes() {
+    fn own_process_is_listed() {
         let me = get(std::process::id() as i32).unwrap();
         assert!(all().contains(&me));
         assert!(!me.zombie);
     }
 
     #[test]
-    fn kernel_threads_are_not() {
+    fn kernel_threads_are_not_listed() {
         assert!(!all().iter().any(|process| process.name == "kthreadd"));
     }
 }

@@ -1,8 +1,8 @@
-//! The same configuration carried out by runc, where it is installed: a second opinion on our own way of doing it.
+//! Runs a container's configuration with runc, where it is installed, to check our own container code against it.
 //!
-//! runc makes the namespaces, the mounts and the user, and then executes this very binary inside, which answers
-//! questions as the container of our own does. So the configuration gets three things that it lacks: what to
-//! execute, the libraries it is linked with, and a name for its control groups. Writes a bundle into one directory.
+//! runc makes the namespaces, the mounts and the user, and then executes this binary inside, which answers questions as
+//! our own container does. For that the configuration also gets the binary, the libraries it is linked with, and a name
+//! for its control groups. Writes a bundle into one directory.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use oci_spec::runtime::{Mount, MountBuilder, Process, Spec};
 use super::{ContainerError, SUBCOMMAND};
 use crate::cgroup;
 
-/// What the process inside is called with.
+/// The argument of the process inside.
 pub(super) const ANSWER: &str = "answer";
 
-/// Where this binary is inside.
+/// The path of this binary inside.
 const PROGRAM: &str = "/.volproof";
 
-/// Where the loader and the libraries of a dynamic program are, on any machine with either layout.
+/// The directories with the loader and the libraries of a dynamic program, on machines with merged and with split `/usr`.
 const LIBRARIES: [&str; 3] = ["/lib", "/lib64", "/usr/lib"];
 
-/// A bundle as runc wants it.
+/// A bundle for runc: a directory with `config.json` and a root.
 #[derive(Debug)]
 pub(super) struct Bundle {
     directory: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// Writes one. The directory must exist, and is the bundle's own.
+    /// Writes a bundle into an existing, empty directory.
     pub(super) fn write(spec: &Spec, directory: &Path) -> Result<Self, ContainerError> {
         let name = name(directory);
         let failed = |source| ContainerError::Build { what: "write the bundle for runc".to_owned(), source };
@@ -45,24 +45,24 @@ impl Bundle {
         Ok(Self { directory: directory.to_owned(), name })
     }
 
-    /// Runs it, in the foreground.
+    /// The command that runs the bundle in the foreground.
     pub(super) fn command(&self) -> Command {
         let mut command = self.runc();
         command.args(["run", "--preserve-fds", "1", "--bundle"]).arg(&self.directory);
         command.arg("--pid-file").arg(self.pid_file()).arg(&self.name);
-        // SAFETY: it only copies a descriptor.
+        // SAFETY: `keep_socket` makes system calls only.
         unsafe { command.pre_exec(keep_socket) };
         command
     }
 
-    /// The first process inside, once it runs.
+    /// The first process inside, once the container runs.
     pub(super) fn first(&self) -> Option<Pid> {
         fs::read_to_string(self.pid_file()).ok()?.trim().parse().ok().map(Pid::from_raw)
     }
 
-    /// Has runc forget it, and remove its control groups.
+    /// Deletes the container from runc's books, with its control groups.
     pub(super) fn forget(&self) {
-        // It has forgotten it already if it ended by itself.
+        // An error is ignored: runc has deleted a container that ended by itself.
         let _ = self.runc().args(["delete", "--force", &self.name]).output();
     }
 
@@ -77,27 +77,27 @@ impl Bundle {
     }
 }
 
-/// Where the process inside has its socket. Standard input is not passed on: runc reads it itself, and would swallow
-/// the questions.
+/// The descriptor of the socket inside. It is not standard input, because runc reads that itself and would swallow the
+/// questions.
 pub(super) const SOCKET: i32 = 3;
 
-/// Moves the socket there from standard input. For between fork and exec: it only makes system calls.
+/// Moves the socket from standard input to [`SOCKET`]. Runs between fork and exec, so it makes system calls only.
 fn keep_socket() -> io::Result<()> {
     let done = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    // SAFETY: standard input is open, and nothing of what will be executed uses the other number.
+    // SAFETY: standard input is open, and no descriptor that runc needs has the number `SOCKET`.
     done(unsafe { libc::dup2(libc::STDIN_FILENO, SOCKET) })?;
     // SAFETY: the path is a C string.
-    let nothing = done(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })?;
+    let null = done(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })?;
     // SAFETY: both are open.
-    done(unsafe { libc::dup2(nothing, libc::STDIN_FILENO) }).map(drop)
+    done(unsafe { libc::dup2(null, libc::STDIN_FILENO) }).map(drop)
 }
 
-/// Where runc makes control groups for the bundle in this directory: to be written down before it is started.
+/// The control groups that runc makes for the bundle in this directory. The ledger gets them before runc starts.
 pub fn groups(directory: &Path) -> Vec<PathBuf> {
     cgroup::everywhere(&name(directory))
 }
 
-/// What runc calls it: of this process and this directory, so that two never meet in the machine's control groups.
+/// The container's name for runc, from this process and the directory: no two containers share a control group.
 fn name(directory: &Path) -> String {
     let own = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();

@@ -78,10 +78,10 @@ pub struct ExistingVolume {
     pub context: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<String>,
-    /// What it may be used as, as in a PersistentVolume. Empty: as a case wants it.
+    /// The access modes it may be used with, as in a PersistentVolume. Empty: any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub access_modes: Vec<AccessMode>,
-    /// Files with its secrets, instead of those for all volumes.
+    /// Files with the secrets of this volume, instead of those for all volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Secrets>,
 }
@@ -91,7 +91,7 @@ impl ExistingVolume {
         Self { handle: handle.into(), ..Self::default() }
     }
 
-    /// Whether it may be used so.
+    /// Whether the volume may be used with all of these access modes.
     pub fn offers(&self, modes: &[AccessMode]) -> bool {
         self.access_modes.is_empty() || modes.iter().all(|mode| self.access_modes.contains(mode))
     }

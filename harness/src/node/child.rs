@@ -1,4 +1,4 @@
-//! The node's process: the volume manager on the real kernel, with what a kubelet puts around it.
+//! The node's process: the volume manager on the real kernel, with the parts of a kubelet around it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ use super::status;
 use crate::Layout;
 use crate::api_server::ApiClient;
 
-/// What the parts of the node's process share.
+/// The settings and handles that all parts of the node's process share.
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
     pub(super) settings: Settings,
@@ -68,7 +68,7 @@ fn run(settings: &str) -> Result<()> {
     let announcer = Announcer::connect(&layout.effects_socket(), Arc::clone(&said_before));
     let announcer = announcer.context("cannot reach the journal")?;
     let announced = filter_fn(|metadata| metadata.target() == host::effect::TARGET);
-    // Debug output of the transport would fill the log, and cost more than the calls.
+    // The transport's debug output would fill the log and cost more time than the calls.
     let ours = Targets::new().with_default(LevelFilter::WARN);
     let ours = ["volume_manager", "host", "harness"]
         .iter()
@@ -152,7 +152,7 @@ async fn start(
     Ok((Surroundings { settings, layout, api, tokens, host, clock, services, manager }, config))
 }
 
-/// Does something that makes calls before any order can come: of the harness it needs nothing but the barriers.
+/// Runs work that makes calls before the harness sends orders: until then it sends nothing but passed barriers.
 async fn while_passing<T>(
     orders: &mut tokio::io::Lines<BufReader<OwnedReadHalf>>,
     barrier: &Barrier,
@@ -190,7 +190,7 @@ async fn obey(
         let (surroundings, pods, heard) = (surroundings.clone(), pods.clone(), heard.clone());
         tokio::spawn(async move {
             let said = carry_out(order, &surroundings, &pods).await.unwrap_or_else(Said::Refused);
-            // As above.
+            // If the harness has ended, the next read fails.
             let _ = heard.send(Heard::Answer { id, said });
         });
     }

@@ -1,4 +1,4 @@
-//! The handle's end of the connection to a node's process: JSON, one message per line.
+//! The harness's end of the connection to a node's process: JSON, one message per line.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +71,7 @@ async fn listen(
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
-            Ok(Heard::Notice(told)) => notice(told),
+            Ok(Heard::Notice(news)) => notice(news),
             Ok(Heard::Barrier(number)) => {
                 // A closed writer means that the node has ended.
                 let _ = orders.send(Ordered { id: 0, order: Order::Passed(number) });

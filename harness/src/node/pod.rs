@@ -20,7 +20,7 @@ use volume_manager::{PodState, WaitCause, WaitError};
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;
 
-/// The shortest time between two syncs of a pod, and how many seconds more it may be.
+/// The pause between two syncs of a pod: at least `RESYNC`, and up to `RESYNC_SPREAD` seconds more.
 const RESYNC: Duration = Duration::from_secs(60);
 const RESYNC_SPREAD: u64 = 30;
 
@@ -43,26 +43,26 @@ struct Worker {
     state: watch::Sender<PodState>,
     sync: Notify,
     progress: watch::Sender<Progress>,
-    /// Whether the manager has been told of it.
+    /// Whether the manager was told of the pod.
     introduced: AtomicBool,
-    /// Whether its object is deleted.
+    /// Whether the pod's object is deleted.
     deleted: AtomicBool,
 }
 
 /// The progress of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
-    /// It waits for its volumes; with the last error.
+    /// The pod waits for its volumes; with the last error.
     Mounting(String),
     Mounted,
     Unmounting(String),
-    /// It has no volumes; its object and directory still exist.
+    /// The pod has no volumes; its object and directory still exist.
     Unmounted,
     Gone,
 }
 
 impl Pods {
-    /// Takes up all pods of the node, tells the manager that those are all, and follows changes for ever.
+    /// Adds all pods of the node to the manager, tells it that the list is complete, and follows changes for ever.
     pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Self {
         let mut changes = Following::new(Kind::Pod, Arc::clone(&around.api), Arc::new(around.clock.clone()));
         let gone = Arc::new(Mutex::new(gone));
@@ -90,19 +90,19 @@ impl Pods {
         match news {
             News::Applied(object) => {
                 let Some(pod) = Pod::from_object(object) else { return };
-                // Another pod of the same name: the one before was deleted while the watch was down.
-                self.delete_known(|known| known.key() == pod.key() && known.uid() != pod.uid());
+                // A known pod of the same name and another uid was deleted while the watch was down.
+                self.mark_deleted(|known| known.key() == pod.key() && known.uid() != pod.uid());
                 if pod.node == self.around.settings.name {
                     self.apply(pod).await;
                 }
             }
             News::Deleted(object) => self.deleted(&PodUid::new(&object.meta().uid)),
-            News::Only(there) => self.delete_known(|known| !there.contains(&known.key())),
+            News::Only(there) => self.mark_deleted(|known| !there.contains(&known.key())),
         }
     }
 
-    /// Takes in that the objects of some pods are deleted, which this process was not told.
-    fn delete_known(&self, is_deleted: impl Fn(&Pod) -> bool) {
+    /// Marks pods as deleted whose deletion the watch did not report.
+    fn mark_deleted(&self, is_deleted: impl Fn(&Pod) -> bool) {
         let known = lock(&self.known);
         let there = known.iter().filter(|(_, worker)| !worker.deleted.load(Ordering::Relaxed));
         let deleted = there.filter(|(_, worker)| is_deleted(&worker.pod.borrow()));
@@ -121,7 +121,7 @@ impl Pods {
 
     async fn apply(&self, pod: Arc<Pod>) {
         let uid = pod.uid();
-        self.bury(&uid, &pod);
+        self.forget_ended(&uid, &pod);
         let state = match (pod.meta.is_deleting(), lock(&self.gone).contains(uid.as_str())) {
             (_, true) => PodState::RuntimeGone,
             (true, false) => PodState::Terminating,
@@ -160,7 +160,7 @@ impl Pods {
     }
 
     /// Forgets a pod that has ended if another one has its uid now.
-    fn bury(&self, uid: &PodUid, pod: &Pod) {
+    fn forget_ended(&self, uid: &PodUid, pod: &Pod) {
         let mut known = lock(&self.known);
         let ended = known.get(uid).is_some_and(|worker| worker.deleted.load(Ordering::Relaxed));
         if ended && !pod.meta.is_deleting() {
@@ -179,7 +179,7 @@ impl Pods {
         if further {
             let failed = matches!(&*worker.progress.borrow(), Progress::Mounting(why) if !why.is_empty());
             if failed && was == PodState::Running {
-                // A sync that is to be repeated is begun once more, and told of the end.
+                // The sync that was to be repeated starts once more; the end of the pod cancels its wait.
                 tokio::spawn(self.around.manager.wait_mounted(uid, LIMIT));
             }
             self.around.manager.set_pod_state(uid, state);
@@ -209,9 +209,9 @@ impl Pods {
     }
 
     pub(super) async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
-        // One whose object is deleted has its volumes no more: it may be another's of the same name that is waited for.
-        let comes = |worker: &Worker| !worker.deleted.load(Ordering::Relaxed);
-        self.wait(pod, limit, comes, |progress| *progress == Progress::Mounted).await
+        // A deleted pod gets no volumes: the caller waits for a new pod of the same name.
+        let is_present = |worker: &Worker| !worker.deleted.load(Ordering::Relaxed);
+        self.wait(pod, limit, is_present, |progress| *progress == Progress::Mounted).await
     }
 
     pub(super) async fn wait_unmounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
@@ -226,7 +226,7 @@ impl Pods {
         self.wait(pod, limit, |_| true, |progress| *progress == Progress::Gone).await
     }
 
-    /// An orphan is gone with its directory.
+    /// Waits until no orphan has a directory.
     async fn wait_orphans_gone(&self, limit: Duration) -> Result<(), String> {
         let mut gone = self.orphans_gone.subscribe();
         let waited = tokio::time::timeout(limit, gone.wait_for(|gone| *gone)).await;
@@ -259,7 +259,7 @@ impl Pods {
         // Real time: this wait must not end when a case advances the node's clock.
         match tokio::time::timeout(limit, waiting).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(worker.progress.borrow().tell(pod)),
+            Err(_) => Err(worker.progress.borrow().describe(pod)),
         }
     }
 
@@ -278,22 +278,21 @@ impl Pods {
         tokio::time::timeout(limit, coming).await.map_err(late)
     }
 
-    /// Versions only grow, so a later one is known as well. A pod that is not among them must have been told
-    /// to be deleted.
+    /// Whether each pod is known in this version or a later one, and all other pods are known to be deleted.
     fn knows(&self, pods: &BTreeMap<String, String>) -> bool {
         let number = |version: &str| version.parse::<u64>().unwrap_or_default();
         let known = lock(&self.known);
-        let heard = pods.iter().all(|(uid, version)| {
+        let all_known = pods.iter().all(|(uid, version)| {
             let worker = known.get(&PodUid::new(uid));
             worker.is_some_and(|worker| {
-                let heard = number(&worker.pod.borrow().meta.resource_version) >= number(version);
-                heard && worker.introduced.load(Ordering::Relaxed)
+                let is_current = number(&worker.pod.borrow().meta.resource_version) >= number(version);
+                is_current && worker.introduced.load(Ordering::Relaxed)
             })
         });
-        let deleted = |(uid, worker): (&PodUid, &Arc<Worker>)| {
+        let listed_or_deleted = |(uid, worker): (&PodUid, &Arc<Worker>)| {
             pods.contains_key(uid.as_str()) || worker.deleted.load(Ordering::Relaxed)
         };
-        heard && known.iter().all(deleted)
+        all_known && known.iter().all(listed_or_deleted)
     }
 
     /// The worker of a pod; waits for a new pod's object, which arrives through a watch shortly after its
@@ -333,8 +332,8 @@ impl Pods {
         self.take_down(&uid, &worker).await;
     }
 
-    /// Returns when its containers are gone for good. A wait that is under way then is not dropped: the manager
-    /// ends it, and says so.
+    /// Keeps the pod's volumes mounted until its containers are gone for good. A wait under way at that moment is not
+    /// dropped: the manager ends it with `Canceled`.
     async fn keep_mounted(&self, uid: &PodUid, worker: &Worker, state: &mut watch::Receiver<PodState>) {
         if *state.borrow() == PodState::RuntimeGone {
             return;
@@ -348,7 +347,7 @@ impl Pods {
                 Err(WaitError::Gone) => return,
                 Err(WaitError::NotMounted { cause: WaitCause::Canceled, .. }) => return gone(state).await,
                 Err(error) => {
-                    self.tell_failure(&worker.pod.borrow().clone(), &error);
+                    self.emit_failure(&worker.pod.borrow().clone(), &error);
                     worker.progress.send_replace(Progress::Mounting(error.to_string()));
                     Some(RETRY)
                 }
@@ -388,10 +387,10 @@ impl Pods {
             worker.progress.send_replace(Progress::Unmounting(error.to_string()));
             self.around.clock.sleep(RETRY).await;
         }
-        while let Some(what) =
+        while let Some(left) =
             sweep::volume_left(self.around.host.as_ref(), self.around.layout.root(), uid).await
         {
-            worker.progress.send_replace(Progress::Unmounting(what));
+            worker.progress.send_replace(Progress::Unmounting(left));
             self.around.clock.sleep(Duration::from_millis(100)).await;
         }
         worker.progress.send_replace(Progress::Unmounted);
@@ -425,8 +424,8 @@ impl Pods {
     }
 
     /// Emits an event about a failed wait.
-    fn tell_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
-        if !is_told(error) || !self.around.settings.pod_events {
+    fn emit_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
+        if !has_event(error) || !self.around.settings.pod_events {
             return;
         }
         let about = Reference::to(Kind::Pod, &pod.meta);
@@ -442,26 +441,26 @@ impl Pods {
 }
 
 impl Progress {
-    fn tell(&self, pod: &str) -> String {
+    fn describe(&self, pod: &str) -> String {
         match self {
-            Self::Mounting(why) => said(&format!("the volumes of `{pod}` are not mounted"), why),
+            Self::Mounting(why) => with_cause(&format!("the volumes of `{pod}` are not mounted"), why),
             Self::Mounted => format!("the volumes of `{pod}` are mounted"),
-            Self::Unmounting(why) => said(&format!("the volumes of `{pod}` are not unmounted"), why),
+            Self::Unmounting(why) => with_cause(&format!("the volumes of `{pod}` are not unmounted"), why),
             Self::Unmounted => format!("the pod `{pod}` is not gone"),
             Self::Gone => format!("the pod `{pod}` is gone"),
         }
     }
 }
 
-/// The time from one sync of a pod to the next: a minute and up to half of one more, so that pods of one moment are not
-/// synced at one moment for ever. The same for a pod each time: nothing here is random.
+/// The pause from one sync of a pod to the next. It differs between pods, so that pods added together are not synced
+/// together for ever, and follows from the uid, so that a run can be repeated.
 fn resync_pause(uid: &PodUid) -> Duration {
     let spread = uid.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % RESYNC_SPREAD);
     RESYNC + Duration::from_secs(spread)
 }
 
 /// Whether the kubelet emits an event for a failed wait: not for a deadline, nor for a deleted pod.
-fn is_told(error: &WaitError) -> bool {
+fn has_event(error: &WaitError) -> bool {
     match error {
         WaitError::NotMounted { cause, .. } => matches!(cause, WaitCause::Errors(_)),
         _ => true,
@@ -473,8 +472,8 @@ async fn gone(state: &mut watch::Receiver<PodState>) {
     drop(state.wait_for(|state| *state == PodState::RuntimeGone).await);
 }
 
-fn said(what: &str, why: &str) -> String {
-    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
+fn with_cause(state: &str, cause: &str) -> String {
+    if cause.is_empty() { state.to_owned() } else { format!("{state}: {cause}") }
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! Calls through a real proxy over real sockets, to a driver that says what a test tells it.
+//! Calls through a real proxy over real sockets, to a driver with scripted answers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +20,7 @@ struct Driver {
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-/// A driver of which only staging is implemented, and one answer that is too large.
+/// A driver that implements NodeStageVolume, and NodeGetInfo with an answer that is too large.
 macro_rules! only_stages {
     ($($name:ident($request:ident) -> $response:ident;)*) => {
         #[tonic::async_trait]
@@ -130,7 +130,7 @@ async fn a_call_goes_through_and_is_recorded_without_its_secrets() {
 }
 
 #[tokio::test]
-async fn a_driver_s_error_goes_through_as_it_is() {
+async fn error_of_the_driver_goes_through_unchanged() {
     let mut stage = stage();
     let status = stage.call("broken").await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "it is broken"));
@@ -138,7 +138,7 @@ async fn a_driver_s_error_goes_through_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_injected_code_answers_instead_of_the_driver_so_often() {
+async fn injected_code_replaces_the_answer_the_given_number_of_times() {
     let mut stage = stage();
     stage.proxy.inject(Rule::of("NodeStageVolume").code("Internal").times(2));
     assert_eq!(stage.call("data").await.unwrap_err().code(), Code::Internal);
@@ -146,8 +146,8 @@ async fn an_injected_code_answers_instead_of_the_driver_so_often() {
     assert_eq!(stage.reached(), 0);
     stage.call("data").await.unwrap();
     assert_eq!(stage.reached(), 1);
-    let told = "code=Internal delay=0 after=0 forward=false hang=false";
-    assert_eq!(stage.ends()[0], ("Internal".to_owned(), told.to_owned()));
+    let rule = "code=Internal delay=0 after=0 forward=false hang=false";
+    assert_eq!(stage.ends()[0], ("Internal".to_owned(), rule.to_owned()));
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn a_held_answer_waits_for_its_gate() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_ends_its_call() {
+async fn call_ends_when_its_caller_goes_away() {
     let mut stage = stage();
     let mut slow = Request::new(request("slow"));
     slow.set_timeout(Duration::from_millis(50));
@@ -207,7 +207,7 @@ async fn a_caller_that_goes_away_ends_its_call() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_away_is_unavailable_and_is_found_again() {
+async fn call_to_an_absent_driver_is_unavailable_until_the_driver_listens() {
     let directory = tempfile::tempdir().unwrap();
     let driver = directory.path().join("driver.sock");
     let journal = Journal::new(Symbols::new(Layout::standard()), None);
@@ -227,7 +227,7 @@ async fn a_driver_that_is_away_is_unavailable_and_is_found_again() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_meant_is_told() {
+fn rule_with_a_misspelt_code_or_method_is_refused() {
     let wrong = Rule::of("NodeStageVolume").code("Unavailible").check().unwrap_err();
     assert_eq!(wrong, RuleError::Code { code: "Unavailible".into(), nearest: Some("Unavailable") });
     assert!(matches!(Rule::of("NodeStageVolum").check(), Err(RuleError::Method { .. })));
@@ -266,7 +266,7 @@ async fn call_after_a_shut_edge_waits() {
     started(3).await;
     stage.proxy.let_in();
     third.await.unwrap().unwrap();
-    // It is the call of that moment, and the second is none.
+    // `let_in` passes the call that is held at the edge, and not the second call, which came after it was shut.
     assert_eq!(*stage.calls.lock().unwrap(), ["first", "third"]);
     stage.proxy.open();
     second.await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Another node on the same kernel: with a root, a process and a driver of its own, and a journal of its own, which
-//! tells of it what the first one tells of the first node.
+//! Another node on the same kernel, with its own root, process, driver and journal. Its journal records the other node as
+//! the first journal records the first node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,13 +21,13 @@ use crate::observe::MountWatch;
 use crate::proxy::{Proxy, ProxyOptions};
 use crate::tmpfs::Tmpfs;
 
-/// Most bytes that its root can hold.
+/// The size of the node's root.
 const ROOT_BYTES: u64 = 64 << 20;
 
 /// A node beside the first one.
 #[derive(Debug)]
 pub struct OtherNode {
-    // As in a testbed: first who asks, then who answers.
+    // Dropped in this order, as in a testbed: each before the one that it sends requests to.
     pub node: Node,
     registrar: Registrar,
     proxy: Proxy,
@@ -40,11 +40,11 @@ pub struct OtherNode {
 }
 
 impl Surroundings {
-    /// Starts another node on the root that [`mount_root`] has made, with a driver of its own, and waits until the one has taken the other. The driver's
-    /// controller is the first one, where both have the same state.
+    /// Starts another node on the root that [`mount_root`] has made, with a driver of its own, and waits until the node has
+    /// registered the driver. If the drivers share their state, the first driver's controller service serves both nodes.
     ///
     /// # Errors
-    /// When a part does not start, or the node does not take the driver.
+    /// When a part does not start, or the node does not register the driver.
     pub async fn add_node(&self, name: &str, options: NodeOptions) -> Result<OtherNode, TestbedError> {
         let shares_state = self.manifest.state == State::Shared;
         let layout = self.layout.beside(name, shares_state);
@@ -103,18 +103,18 @@ impl OtherNode {
         &self.proxy
     }
 
-    /// The node in its driver's words: what a controller call names it.
+    /// The node's id for controller calls, as NodeGetInfo answers it.
     pub async fn driver_node_id(&self) -> String {
         self.driver.lock().await.capabilities().node_id.clone()
     }
 
-    /// The process groups of its driver, also of one that has ended.
+    /// The process groups of the node's driver, those that have ended included.
     pub fn driver_groups(&self) -> BTreeSet<i32> {
         self.journal.with_actors(|actors| actors.drivers.clone())
     }
 
-    /// Ends the machine, as the loss of its power does: its processes are killed, what it has mounted is gone, and after
-    /// a while the cluster says that the node is not ready. Its root stays as it is.
+    /// Ends the machine, as the loss of its power does: node and driver are killed, their mounts are gone, and the cluster
+    /// marks the node as not ready. The node's root stays as it is.
     ///
     /// # Errors
     /// When the node's object cannot be written.
@@ -122,13 +122,13 @@ impl OtherNode {
         self.node.kill().await;
         self.driver.lock().await.kill().await;
         for target in self.journal.mounted() {
-            // What lies below another of these has gone with it.
+            // An error means that the mount went with another one above it.
             let _ = umount2(&target, MntFlags::MNT_DETACH);
         }
-        self.say_ready(false)
+        self.set_ready(false)
     }
 
-    /// The machine is back, with what is on its disk and no mount: its driver and its node start.
+    /// Starts driver and node of a lost machine again: the files on its disk are there, its mounts are not.
     ///
     /// # Errors
     /// When one of them does not.
@@ -138,7 +138,7 @@ impl OtherNode {
         self.registrar.expect_again();
         self.node.restart().await?;
         self.registered(around).await?;
-        self.say_ready(true)
+        self.set_ready(true)
     }
 
     /// Adds the out-of-service taint to the node, or takes it back.
@@ -154,13 +154,13 @@ impl OtherNode {
         Ok(())
     }
 
-    /// Ends the node, then its driver, which is asked first and has so much time.
+    /// Ends the node, then its driver: with SIGTERM, and with SIGKILL after this time.
     pub async fn end(&self, within: Duration) {
         self.node.kill().await;
         self.driver.lock().await.terminate(within).await;
     }
 
-    fn say_ready(&self, ready: bool) -> Result<(), TestbedError> {
+    fn set_ready(&self, ready: bool) -> Result<(), TestbedError> {
         self.api_server.change::<NodeObject>("", &self.name, |node| node.ready = ready)?;
         Ok(())
     }
@@ -175,8 +175,8 @@ impl OtherNode {
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// The root of another node, mounted as a sandbox does with the first one's: a peer group of its own. It is there before
-/// the node is started, and is the node's when that has ended.
+/// Mounts the root of another node as a sandbox mounts that of the first node: as a peer group of its own. It is mounted
+/// before the node starts and outlives it.
 ///
 /// # Errors
 /// When it cannot be mounted.

@@ -33,50 +33,41 @@ impl<T> fmt::Debug for Sensitive<T> {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Secret {
-    /// Metadata.
     pub meta: Meta,
-    /// Its content.
     pub data: BTreeMap<String, Sensitive<Vec<u8>>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigMap {
-    /// Metadata.
     pub meta: Meta,
-    /// Its text.
     pub data: BTreeMap<String, String>,
-    /// Its bytes.
+    /// `binaryData`: values that are not text.
     pub binary: BTreeMap<String, Vec<u8>>,
 }
 
-/// Whether an event is bad news.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
-    /// It is not.
     Normal,
-    /// It is.
     Warning,
 }
 
 /// An event about an object: what `kubectl describe` shows below it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Notification {
-    /// Metadata.
     pub meta: Meta,
-    /// The object it is about.
+    /// The object that the event is about.
     pub about: Reference,
-    /// Whether it is bad news.
     pub severity: Severity,
     /// One word for machines, such as `FailedMount`.
     pub reason: String,
-    /// The text.
     pub message: String,
 }
 
 impl Notification {
-    /// An event without a name, which [`ApiSource::create`](super::ApiSource::create) gives it. About what has no
-    /// namespace it is in `default`.
+    /// An event that [`ApiSource::create`](super::ApiSource::create) names. It is in the namespace of its object, or in
+    /// `default` if the object has none.
     pub fn about(about: Reference, severity: Severity, reason: impl ToString, message: String) -> Self {
         let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
         Self { meta: Meta::named(namespace, ""), about, severity, reason: reason.to_string(), message }
@@ -89,17 +80,17 @@ pub struct TokenRequest {
     /// Namespace of the account.
     pub namespace: String,
     pub account: String,
-    /// Whom the token is for; none for the API server.
+    /// The audiences that accept the token; empty for the API server.
     pub audiences: Vec<String>,
-    /// Seconds it lasts; `None` for the server's choice.
+    /// Seconds until the token expires; `None` for the server's choice.
     pub expiration: Option<i64>,
-    /// The pod it is bound to.
+    /// The pod that the token is bound to.
     pub pod: Reference,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     pub token: Sensitive<String>,
-    /// When it ends, in RFC 3339.
+    /// The end of the token's validity, in RFC 3339.
     pub expires: String,
 }

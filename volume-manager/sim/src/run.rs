@@ -1,4 +1,4 @@
-//! Plays a script and reports the outcome.
+//! Plays a script in the simulated world and reports the outcome.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,13 +20,13 @@ const BOUND: Duration = Duration::from_secs(122 + 120 + 122 + 60);
 /// How a simulation ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Every contract was kept, and nothing was left.
+    /// Every contract was kept, and nothing was left behind.
     Clean(Statistics),
     /// A contract was broken, or the end state was wrong.
     Violated(Violated),
 }
 
-/// A violation, with everything needed to look into it.
+/// A violation, with everything needed to reproduce and to explain it.
 #[derive(Debug)]
 pub struct Violated {
     pub scenario: Scenario,
@@ -34,9 +34,8 @@ pub struct Violated {
     pub steps: Vec<Step>,
     /// The contracts that were broken.
     pub violations: Vec<Violation>,
-    /// What was wrong with the end state, in words.
+    /// The differences from the expected end state, as text.
     pub unfinished: Vec<String>,
-    /// Everything that happened.
     pub trace: Vec<TraceLine>,
 }
 
@@ -69,7 +68,7 @@ impl fmt::Display for Violated {
             write!(f, "{} {}: {}", violation.contract, violation.cause, violation.detail)?;
             writeln!(f, " (line {})", violation.seq)?;
         }
-        self.unfinished.iter().try_for_each(|what| writeln!(f, "left: {what}"))
+        self.unfinished.iter().try_for_each(|left| writeln!(f, "left: {left}"))
     }
 }
 
@@ -210,7 +209,7 @@ async fn settle(world: &mut World) -> Vec<String> {
     world.add_missing_claims();
     pass(world, BOUND).await;
     if world.scenario.provisioned {
-        // The claims that have only gone meanwhile.
+        // Claims that were deleted during the wait are missing now.
         world.add_missing_claims();
         pass(world, BOUND * 2).await;
     }

@@ -36,7 +36,7 @@ pub(crate) fn persistent_spec(name: &str, driver: &str, handle: &str) -> Spec {
     Spec::persistent(Arc::new(volume(name, driver, handle)), false)
 }
 
-/// The PersistentVolume of that spec, to be changed.
+/// The PersistentVolume of [`persistent_spec`], for tests that change it.
 pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
     let csi = CsiSource { driver: driver.into(), handle: handle.into(), ..CsiSource::default() };
     Volume {
@@ -50,7 +50,7 @@ pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
 
 /// Everything that an operation needs, with pod `web` (uid `u1`) and volume `pv` (handle `h`).
 pub(crate) struct Bench {
-    /// Detached while the files below the root are still there.
+    /// Declared before `root`: loop devices are detached while their backing files below the root still exist.
     _loops: LoopsBelow,
     pub(crate) root: tempfile::TempDir,
     pub(crate) story: Story,
@@ -58,7 +58,7 @@ pub(crate) struct Bench {
     pub(crate) api: Arc<MemoryApi>,
     pub(crate) facts: watch::Sender<Arc<Facts>>,
     pub(crate) context: OperationContext,
-    /// Shared by all operations: a plugin may remember drivers.
+    /// Shared by all operations, because a plugin may remember drivers between operations.
     pub(crate) registry: Arc<Registry>,
     pub(crate) spec: Arc<Spec>,
     pub(crate) pod: Pod,
@@ -173,7 +173,7 @@ impl Bench {
         self.registry.pick(&self.spec).expect("one plugin takes the volume").name()
     }
 
-    /// Uses an inline volume called `data` from now on.
+    /// Replaces the bench's volume by an inline volume called `data`.
     pub(crate) fn inline(&mut self, source: VolumeSource) {
         self.spec = Arc::new(Spec::inline(Arc::new(PodVolume { name: "data".into(), source })));
     }
@@ -242,7 +242,7 @@ impl Bench {
         }
     }
 
-    /// Runs an operation to its end. The story since the last look, with how it ended as its last line.
+    /// Runs an operation to its end. Returns the story since the last call, with the outcome as its last line.
     pub(crate) async fn run(&mut self, operation: Operation) -> String {
         let mut executor =
             Executor::new(self.context.clone(), Arc::clone(&self.registry), self.sender.clone());
@@ -269,20 +269,20 @@ impl Bench {
                     });
                     return self.story.take();
                 }
-                Event::Tell(told) => self.tell_event(told),
-                other => panic!("operations say nothing like {other:?}"),
+                Event::Tell(event) => self.tell_event(event),
+                other => panic!("no operation sends {other:?}"),
             }
         }
     }
 
     fn tell_events(&mut self) {
-        while let Ok(Event::Tell(told)) = self.events.try_recv() {
-            self.tell_event(told);
+        while let Ok(Event::Tell(event)) = self.events.try_recv() {
+            self.tell_event(event);
         }
     }
 
-    fn tell_event(&self, told: plugin_api::Told) {
-        let plugin_api::Told { about, severity, reason, message } = told;
+    fn tell_event(&self, event: plugin_api::Told) {
+        let plugin_api::Told { about, severity, reason, message } = event;
         self.story.tell(format!("event {} {severity:?} {reason}: {message}", about.kind));
     }
 
@@ -316,7 +316,7 @@ impl Bench {
         lines
     }
 
-    /// The same without directories: the leftovers that need a cleanup.
+    /// The lines of [`Bench::tree`] without directories: the leftovers that need a cleanup.
     pub(crate) async fn files(&self) -> Vec<String> {
         let tree = self.tree().await;
         tree.lines().filter(|line| !line.ends_with('/')).map(str::to_owned).collect()
@@ -338,7 +338,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk of that size; `None`, with the reason on the terminal, where there is none to be had.
+    /// A disk of that size; `None`, with the reason on the terminal, where loop devices are not permitted.
     pub(crate) async fn new(bench: &Bench, size: usize) -> Option<Self> {
         let file = bench.path("disk");
         bench.context.host.write_file(&file, &vec![0; size], 0o600).await.expect("the bench is writable");
@@ -399,7 +399,7 @@ fn word(transition: &Transition) -> String {
         Transition::PodMounted(_, mounted) => format!(
             "pod mounted{}{}",
             if mounted.read_only { " read-only" } else { "" },
-            // As a container is told.
+            // The same condition as for a mount of a container (`container::mounts`).
             if mounted.managed && mounted.selinux_relabel { " to be labelled" } else { "" }
         ),
         Transition::PodFailed(_, class) => format!("pod failed: {class:?}"),

@@ -1,4 +1,4 @@
-//! Whether the goal of a wait is reached, and how far from it the manager is otherwise.
+//! Decides whether a wait ends: its goal is reached, its time is over, or an error ends it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::recovery::Progress;
 /// The end of a wait.
 pub(super) struct Check {
     pub(super) result: Result<(), WaitError>,
-    /// Whether the errors of the pod ended it.
+    /// Whether errors of the pod's operations ended the wait.
     pub(super) with_errors: bool,
 }
 
@@ -45,8 +45,8 @@ impl Mounted<'_> {
         if view.pods.is_looking(uid) && !late {
             return None;
         }
-        // Checked in most turns, and a pod may have a thousand volumes: the names are only listed when the wait
-        // ends.
+        // This runs in most turns of the loop, and a pod may have a thousand volumes: the names are only listed when the
+        // wait ends.
         if alive && !late && errors.is_none() && has_missing_volume(view, uid, missing) {
             return None;
         }
@@ -168,10 +168,10 @@ pub(super) fn unmounted(view: View<'_>, pod: &PodUid, late: bool) -> Option<Resu
     late.then_some(Err(WaitError::StillMounted { mounted, cause: WaitCause::Deadline }))
 }
 
-/// Whether nothing is under way; `None` if the wait goes on.
+/// Whether no operation and no look-up is running; `None` if the wait goes on.
 pub(super) fn idle(view: View<'_>, late: bool) -> Option<Result<(), WaitError>> {
-    let busy = view.pending.running().next().is_some() || view.pods.is_busy();
-    if busy && !late {
+    let is_busy = view.pending.running().next().is_some() || view.pods.is_busy();
+    if is_busy && !late {
         return None;
     }
     let mut busy: Vec<String> = view.pending.running().map(ToString::to_string).collect();

@@ -93,15 +93,15 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
 
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": impossible });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
-    let said = "ValidateVolumeCapabilities confirms a file system that there is not.";
-    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)?;
+    let cause = "ValidateVolumeCapabilities confirms a file system that there is not.";
+    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)?;
 
     let mut both = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
     both.as_array_mut().into_iter().for_each(|both| both.push(impossible[0].clone()));
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": both });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
-    let said = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system that there is not.";
-    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)
+    let cause = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system that there is not.";
+    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)
 }
 
 /// DeleteVolume refuses a volume that a pod uses.
@@ -211,7 +211,7 @@ async fn list_pages_hold_each_volume_once(cx: &mut Cx) -> Result {
         let id = |entry: &serde_json::Value| entry["volume"]["volumeId"].as_str().map(str::to_owned);
         listed.extend(entries.iter().filter_map(id));
         let next = pages.follow(page.text("/nextToken"));
-        let endless = next.as_ref().err().map(|endless| endless.told("ListVolumes")).unwrap_or_default();
+        let endless = next.as_ref().err().map(|endless| endless.cause("ListVolumes")).unwrap_or_default();
         cx.keeps("DRV-024", "ListVolumes", next.is_ok(), &endless)?;
         if next == Ok(false) {
             break;

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 const LOST: &str = "What was written before the expansion is gone after it.";
 
-/// A file system that nobody uses has the new size the next time it is published, and what was in it.
+/// A file system that is expanded while unpublished has the new size and its old files when it is published again.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: the capacity of the volume after expansion.
 #[case(needs = [Expands, Filesystem, Creates, Root, Persistent], driver = Shared)]
@@ -73,7 +73,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
     };
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
     if on_node && !grows_by_node(cx, &node, new).await? {
-        // Its file system does not grow in use: as a pod does that is made anew.
+        // The file system does not grow in use. Publish the volume anew, as for a new pod, and expand it before it is used.
         node.tear_down("web").await?;
         node.set_up("web").await?;
         if !grows_by_node(cx, &node, new).await? {
@@ -86,7 +86,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
     node.tear_down("web").await
 }
 
-/// A device that nobody uses has the new size the next time it is published, and what was on it.
+/// A device that is expanded while unpublished has the new size and its old data when it is published again.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
 #[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-080", "DRV-082"], driver = Shared)]
@@ -138,7 +138,7 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
     cx.finds(node.has_copied(&target, node, "before").await?, LOST)
 }
 
-/// Growing a volume to a size that it has, or to a smaller one, is OK.
+/// Expanding a volume to its current size or to a smaller one is OK.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: a plugin SHOULD answer OK if the volume is as large already.
 #[case(needs = [Expands, Filesystem, Creates, Root], driver = Shared)]
@@ -157,7 +157,7 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
             // A driver that refuses one of the two refuses the other for the same reason.
             break;
         }
-        // Asked for less, the volume still is as large as it was.
+        // Expanding to a smaller size does not shrink the volume.
         let cause = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
         cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&again) >= new, &cause)?;
     }
@@ -170,12 +170,12 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A volume that cannot grow so much is refused.
+/// Expansion to an impossible size is OUT_OF_RANGE.
 ///
 /// CSI, ControllerExpandVolume: OUT_OF_RANGE if the plugin does not allow the capacity range.
 #[case(needs = [Expands, Filesystem, Creates], driver = Shared)]
 async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
-    /// More than all disks of the world.
+    /// 4 EiB: more than any machine has.
     const TOO_LARGE: u64 = 1 << 62;
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -189,7 +189,7 @@ async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
     answer.is("DRV-140", &["OutOfRange", "InvalidArgument"])
 }
 
-/// Growing a volume that does not exist is not found.
+/// Expanding an unknown volume is NOT_FOUND.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: NOT_FOUND if the volume does not exist.
 #[case(needs = [Expands, Filesystem, Creates, Root], driver = Shared)]
@@ -212,7 +212,7 @@ async fn growth_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// Growing a volume is refused without each of the required fields.
+/// Expanding a volume without a required field is INVALID_ARGUMENT.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: volume_id, capacity_range and volume_path are REQUIRED.
 #[case(needs = [Expands, Filesystem, Creates, Root], judges = ["DRV-090"], driver = Shared)]
@@ -230,7 +230,7 @@ async fn growth_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// Notes that a volume cannot be grown in use, where the driver says so.
+/// Whether the driver expands volumes only while they are unpublished; if so, the promise is recorded as not tried.
 fn is_offline(cx: &Cx, promise: &str) -> bool {
     if !cx.grows_online() {
         cx.not_tried(promise, "the plugin does not report VolumeExpansion.ONLINE");
@@ -238,7 +238,7 @@ fn is_offline(cx: &Cx, promise: &str) -> bool {
     !cx.grows_online()
 }
 
-/// Has the controller grow a volume. Whether the node has to follow; nothing where the driver cannot make it so large.
+/// Expands a volume by the controller. Returns whether the node must follow; `None` if the driver has no volume so large.
 async fn grows_by_controller(cx: &Cx, node: &NodeCalls, size: u64) -> Result<Option<bool>> {
     let answer = node.grow(size).await?;
     answer.is_implemented()?;
@@ -253,7 +253,7 @@ async fn grows_by_controller(cx: &Cx, node: &NodeCalls, size: u64) -> Result<Opt
     Ok(Some(answer.part("/nodeExpansionRequired") == json!(true)))
 }
 
-/// Has the node grow the volume at its target. Whether it has; otherwise it cannot as long as the volume is published.
+/// Expands the volume by the node at its target. Returns `false` if the driver cannot while the volume is published.
 async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
     let cause = "ControllerExpandVolume answered that the node must follow, and the node service does not report EXPAND_VOLUME.";
     cx.keeps("DRV-141", "ControllerExpandVolume", cx.grows_on_node(), cause)?;
@@ -277,7 +277,7 @@ fn capacity(answer: &Answer) -> u64 {
     answer.text("/capacityBytes").parse().unwrap_or(0)
 }
 
-/// Finds that at least half of what was added is in the file system: the rest may be its own.
+/// Finds that the file system has grown by at least half of the expansion: its own metadata may take the rest.
 async fn has_grown(
     cx: &Cx,
     node: &NodeCalls,

@@ -1,4 +1,4 @@
-//! Lists: what they tell of each volume and snapshot, and requests that no caller makes as long as all goes well.
+//! Lists of volumes and snapshots: their entries match earlier answers, and odd requests do not end the driver.
 
 use serde_json::Value;
 
@@ -6,11 +6,11 @@ use testbed::pages::Pages;
 
 use crate::prelude::*;
 
-/// Tokens of other drivers, of this one with another sign or size, and such as stand for no number at all.
+/// Tokens that look like those of drivers with numbered pages, with other signs and sizes, and tokens that are no numbers.
 const ODD_TOKENS: [&str; 9] =
     ["0", "-1", "1", "1000000", "2147483648", "4294967295", "18446744073709551615", "1.5", "größe"];
 
-/// No token and no number of entries takes the driver down, whatever it makes of them.
+/// An unknown token or an odd number of entries for ListVolumes does not end the driver; it may refuse them.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
 #[case(needs = [Creates, Filesystem, Lists], judges = ["DRV-097"], driver = Shared)]
@@ -19,7 +19,7 @@ async fn odd_page_of_volumes_takes_no_driver_down(cx: &mut Cx) -> Result {
     asks_for_odd_pages(cx, "ListVolumes").await
 }
 
-/// The same for snapshots.
+/// An unknown token or an odd number of entries for ListSnapshots does not end the driver; it may refuse them.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
 #[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], judges = ["DRV-097"], driver = Shared)]
@@ -36,7 +36,7 @@ async fn asks_for_odd_pages(cx: &Cx, method: &str) -> Result {
     for entries in [-1, i32::MIN, i32::MAX] {
         drop(cx.call(method, json!({ "maxEntries": entries })).await?);
     }
-    // It still answers what it answered before.
+    // The driver still answers an ordinary request.
     cx.call(method, json!({})).await?.succeeds()?;
     cx.keeps("DRV-097", method, true, "")
 }
@@ -64,21 +64,21 @@ async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// The controller tells of a volume what CreateVolume answered, and after an expansion what that answered.
+/// ListVolumes and ControllerGetVolume answer of a volume what CreateVolume and ControllerExpandVolume answered.
 ///
 /// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
 #[case(needs = [Creates, Filesystem], judges = ["DRV-111"], driver = Shared)]
 async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let mut created = cx.last_answer("CreateVolume")?["volume"].clone();
-    is_told(cx, &data, &created).await?;
+    entries_match(cx, &data, &created).await?;
     if cx.controller_can("EXPAND_VOLUME") {
         let grown = cx.node_calls(&data).await?;
         grown.detach().await?;
         let answer = grown.grow(2 * cx.size(&data)).await?;
         if answer.is_ok() {
             created["capacityBytes"] = answer.part("/capacityBytes");
-            is_told(cx, &data, &created).await?;
+            entries_match(cx, &data, &created).await?;
         }
     }
     let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
@@ -86,10 +86,10 @@ async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let again = again.part("/volume");
     let cause = "CreateVolume of a volume that is there answered another volume_context.";
     cx.keeps("DRV-111", "CreateVolume", again["volumeContext"] == created["volumeContext"], cause)?;
-    differs(cx, "CreateVolume", &created, &again)
+    keeps_answer(cx, "CreateVolume", &created, &again)
 }
 
-/// The controller tells of a volume that may be larger than it has to be what CreateVolume answered.
+/// ListVolumes and ControllerGetVolume answer of a volume with a larger limit what CreateVolume answered.
 ///
 /// CSI, Volume.capacity_bytes: the capacity of the volume, and not the largest that was allowed.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -101,15 +101,15 @@ async fn volume_with_a_limit_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let made = cx.call("CreateVolume", request).await?.asked("of a size with a larger limit");
     made.succeeds()?;
     let created = made.part("/volume");
-    let told = cx.entries_of_id(made.text("/volume/volumeId").to_owned()).await?;
+    let entries = cx.entries_of_id(made.text("/volume/volumeId").to_owned()).await?;
     cx.unmake(&made).await?;
-    if told.is_empty() {
+    if entries.is_empty() {
         cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
     }
-    told.iter().try_for_each(|(method, entry)| differs(cx, method, &created, &entry["volume"]))
+    entries.iter().try_for_each(|(method, entry)| keeps_answer(cx, method, &created, &entry["volume"]))
 }
 
-/// The controller tells of a volume that is larger than its source what CreateVolume answered.
+/// ListVolumes and ControllerGetVolume answer of a copy that is larger than its source what CreateVolume answered.
 ///
 /// CSI, CreateVolume: the volume has the requested (larger) size.
 #[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
@@ -122,36 +122,36 @@ async fn larger_copy_is_told_as_it_was_created(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let created = cx.last_answer("CreateVolume")?["volume"].clone();
-    is_told(cx, &copy, &created).await
+    entries_match(cx, &copy, &created).await
 }
 
-async fn is_told(cx: &Cx, volume: &Volume, created: &Value) -> Result {
-    let told = cx.told_of(volume).await?;
-    if told.is_empty() {
+async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
+    let entries = cx.told_of(volume).await?;
+    if entries.is_empty() {
         cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
     }
-    for told in told {
+    for entry in entries {
         let other = "ControllerGetVolume answered another volume than it was asked for.";
-        cx.keeps("DRV-111", "ControllerGetVolume", told["volumeId"] == created["volumeId"], other)?;
-        differs(cx, "ListVolumes", created, &told)?;
+        cx.keeps("DRV-111", "ControllerGetVolume", entry["volumeId"] == created["volumeId"], other)?;
+        keeps_answer(cx, "ListVolumes", created, &entry)?;
     }
     Ok(())
 }
 
-/// What a list leaves out it does not tell otherwise.
-fn differs(cx: &Cx, method: &str, created: &Value, told: &Value) -> Result {
+/// Finds that a later answer has the capacity and the context of the first one. A list may leave both out.
+fn keeps_answer(cx: &Cx, method: &str, created: &Value, listed: &Value) -> Result {
     let size = |volume: &Value| volume["capacityBytes"].as_str().and_then(|size| size.parse::<i64>().ok());
-    if let (Some(answered), Some(told)) = (size(created), size(told)) {
+    if let (Some(answered), Some(later)) = (size(created), size(listed)) {
         let smaller = "The controller tells a smaller capacity of a volume than was answered for it.";
-        cx.keeps("DRV-111", method, told == 0 || told >= answered, smaller)?;
+        cx.keeps("DRV-111", method, later == 0 || later >= answered, smaller)?;
     }
     let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
-    let (answered, said) = (context(created), context(told));
+    let (answered, later) = (context(created), context(listed));
     let other = "The controller tells another volume_context of a volume than was answered for it.";
-    cx.keeps("DRV-111", method, said.is_empty() || said == answered, other)
+    cx.keeps("DRV-111", method, later.is_empty() || later == answered, other)
 }
 
-/// The controller tells the condition of a volume, where it says that it does.
+/// ListVolumes and ControllerGetVolume answer the condition of a volume if the controller reports VOLUME_CONDITION.
 ///
 /// CSI, ListVolumes, ControllerGetVolume: volume_condition MUST be specified if VOLUME_CONDITION is supported.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -171,7 +171,8 @@ async fn condition_of_a_volume_is_told(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// The controller tells the node that a volume is published to, where it says that it does.
+/// ListVolumes and ControllerGetVolume name the node that a volume is published to if the controller reports
+/// LIST_VOLUMES_PUBLISHED_NODES.
 ///
 /// CSI, ControllerGetVolume: published_node_ids MUST be specified if LIST_VOLUMES_PUBLISHED_NODES is supported.
 #[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
@@ -191,7 +192,7 @@ async fn node_of_a_published_volume_is_told(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A list of snapshots tells of each what CreateSnapshot answered.
+/// ListSnapshots answers of each snapshot what CreateSnapshot answered.
 ///
 /// CSI, Snapshot: source_volume_id and creation_time are REQUIRED, of each snapshot wherever it stands.
 #[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], driver = Shared)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::prelude::*;
 
-/// So long a node that is not ready keeps a volume that no pod wants there.
+/// The time after which the attach/detach controller detaches by force from a node that is not ready.
 const SIX_MINUTES: Duration = Duration::from_secs(360);
 
 /// A pod's successor on another node finds what the pod has written.
@@ -114,7 +114,7 @@ async fn volume_is_written_on_both_nodes(cx: &mut Cx) -> Result {
     second.stop().await
 }
 
-/// A volume for one node waits until the other node has let go of it, and its pod is told who has it.
+/// A volume for one node is not attached while another node has it, and an event at the pod names the pod that uses it.
 ///
 /// Kubernetes, attach/detach controller: Multi-Attach error.
 #[case(needs = [Filesystem, Root, Persistent, TwoNodes, Attaches])]
@@ -155,7 +155,7 @@ async fn volume_of_a_lost_node_is_detached_after_six_minutes(cx: &mut Cx) -> Res
     "#]])
         .await?;
     cx.time_passes(SIX_MINUTES).await?;
-    // The pod's own two minutes are over as well: without a sync its node would pause before the next try.
+    // The pod's wait of two minutes has ended meanwhile: without a sync its node would pause before it waits again.
     new.sync().await?;
     new.runs().await?;
     new.reads("/data/greeting", "hello").await?;
@@ -205,7 +205,7 @@ async fn volume_for_one_node_is_not_attached_to_a_second(cx: &mut Cx) -> Result 
     let detach = |from: &Value| json!({ "volumeId": from["volumeId"], "nodeId": from["nodeId"] });
     cx.call("ControllerPublishVolume", here.clone()).await?.succeeds()?;
     let second = cx.call("ControllerPublishVolume", there.clone()).await?;
-    // Before it is judged: no volume may stay attached.
+    // Detached before the answer is judged: a failed case must leave no attachment.
     if second.is_ok() {
         cx.call("ControllerUnpublishVolume", detach(&there)).await?.succeeds()?;
     }

@@ -152,7 +152,7 @@ async fn cancelled_call_is_good_the_next_time(cx: &mut Cx) -> Result {
         cx.cancels(publish(&node), after / 4).await;
         repeat_cancelled(cx, "DRV-101", || publish(&node)).await?;
         let stacked = node.mounts_at(&node.target("web"))?.len() > 1;
-        // The cancelled call may still be under way: of two at once CSI asks no more than that.
+        // The cancelled call may still be under way, so this is one of two concurrent calls: CSI says SHOULD for those.
         let cause = "NodePublishVolume, repeated while a cancelled one was under way, mounted the volume on top of itself.";
         cx.keeps("DRV-091", "NodePublishVolume", !stacked, cause)?;
         if stacked {

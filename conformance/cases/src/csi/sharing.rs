@@ -50,7 +50,7 @@ async fn volume_moves_to_the_next_pod(cx: &mut Cx) -> Result {
 
     let first = cx.pod("first").volume(&data, "/data").add().await?;
     publish.reached().await?;
-    // Both are decided while the volume is not free to move: which goes first is then the manager's choice alone.
+    // While the first NodePublishVolume is held, the manager learns of both changes and then decides their order itself.
     first.remove().await?;
     let second = cx.pod("second").volume(&data, "/data").add().await?;
     second.is_noticed().await?;

@@ -1,8 +1,8 @@
-//! Volumes and snapshots beside each other: a call for one leaves all others as they are.
+//! Several volumes or snapshots: a call for one does not change the others.
 
 use crate::prelude::*;
 
-/// A volume that is deleted takes nothing of the others with it.
+/// DeleteVolume of one volume leaves the data of the others, and they can still be used.
 ///
 /// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
 #[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
@@ -22,7 +22,7 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     kept.tear_down("web").await
 }
 
-/// A snapshot that is deleted takes no other snapshot of its volume with it.
+/// DeleteSnapshot of one snapshot leaves the other snapshots of its volume.
 ///
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
 #[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
@@ -52,7 +52,7 @@ async fn devices_are_not_mixed_up(cx: &mut Cx) -> Result {
     one.tear_down("web").await?;
     two.tear_down("web").await?;
 
-    // Both are on the node before one of them is published.
+    // This time both are staged before either is published.
     one.stage().await?.succeeds()?;
     two.stage().await?.succeeds()?;
     two.publish("web").await?.succeeds()?;

@@ -292,7 +292,7 @@ async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
         cx.keeps("DRV-145", "ListSnapshots", page.list("/entries").len() <= 2, cause)?;
         listed.extend(ids(&page));
         let next = pages.follow(page.text("/nextToken"));
-        let endless = next.as_ref().err().map(|endless| endless.told("ListSnapshots")).unwrap_or_default();
+        let endless = next.as_ref().err().map(|endless| endless.cause("ListSnapshots")).unwrap_or_default();
         cx.keeps("DRV-145", "ListSnapshots", next.is_ok(), &endless)?;
         if next == Ok(false) {
             break;
@@ -382,7 +382,7 @@ async fn listed(cx: &Cx, mut filter: serde_json::Value) -> Result<BTreeSet<Strin
         page.succeeds()?;
         found.extend(ids(&page));
         let next = pages.follow(page.text("/nextToken"));
-        let endless = next.as_ref().err().map(|endless| endless.told("ListSnapshots")).unwrap_or_default();
+        let endless = next.as_ref().err().map(|endless| endless.cause("ListSnapshots")).unwrap_or_default();
         cx.keeps("DRV-145", "ListSnapshots", next.is_ok(), &endless)?;
         if next == Ok(false) {
             return Ok(found);

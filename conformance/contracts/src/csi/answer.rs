@@ -1,20 +1,19 @@
-//! CSI's demands on every answer, for any request: the length of its fields, no negative numbers, and its required
-//! fields.
+//! Checks of every answer, whatever the request: the length of its fields, negative numbers, and required fields.
 
 use serde_json::Value;
 
-/// Bytes of a string, unless its field has another limit.
+/// The most bytes of a string, unless its field has another limit.
 const STRING: usize = 128;
-/// Bytes of the id of a node.
+/// The most bytes of a node's id.
 const NODE_ID: usize = 256;
-/// Bytes of all keys and values of a map together.
+/// The most bytes of all keys and values of a map together.
 const MAP: usize = 4096;
 
 /// Fields that hold ids of nodes.
 const NODE_IDS: [&str; 2] = ["nodeId", "publishedNodeIds"];
-/// Fields that are maps of texts, and no messages. A topology has limits of its own.
+/// Fields that are maps of strings. A topology is checked by a promise of its own.
 const MAPS: [&str; 3] = ["volumeContext", "publishContext", "manifest"];
-/// Messages whose texts have limits of their own, and no others.
+/// The message whose strings have other limits.
 const TOPOLOGY: &str = "accessibleTopology";
 /// Numbers that CSI forbids to be negative.
 const SIZES: [&str; 9] = [
@@ -72,7 +71,7 @@ pub(super) fn too_long(answer: &Value) -> Option<String> {
     let mut found = None;
     walk(answer, "", &mut |name, value| {
         let (length, limit) = match value {
-            Value::Object(map) if MAPS.contains(&name) => (of_map(map), MAP),
+            Value::Object(map) if MAPS.contains(&name) => (map_bytes(map), MAP),
             Value::String(text) if NODE_IDS.contains(&name) => (text.len(), NODE_ID),
             Value::String(text) => (text.len(), STRING),
             _ => (0, 0),
@@ -80,17 +79,17 @@ pub(super) fn too_long(answer: &Value) -> Option<String> {
         if length > limit && found.is_none() {
             found = Some(format!("{name} has {length} bytes, and at most {limit} are allowed"));
         }
-        // Of texts in these only their sum counts, or a promise of their own.
+        // Not entered: a map is limited by its sum, and a topology by a promise of its own.
         !MAPS.contains(&name) && name != TOPOLOGY
     });
     found
 }
 
-fn of_map(map: &serde_json::Map<String, Value>) -> usize {
+fn map_bytes(map: &serde_json::Map<String, Value>) -> usize {
     map.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
-/// The first number that is below zero and must not be.
+/// The first number of [`SIZES`] that is negative.
 pub(super) fn negative(answer: &Value) -> Option<String> {
     let mut found = None;
     walk(answer, "", &mut |name, value| {
@@ -103,7 +102,7 @@ pub(super) fn negative(answer: &Value) -> Option<String> {
     found
 }
 
-/// Whether an answer has a number of these at all.
+/// Whether an answer has any number of [`SIZES`].
 pub(super) fn has_number(answer: &Value) -> bool {
     let mut has = false;
     walk(answer, "", &mut |name, value| {
@@ -113,8 +112,8 @@ pub(super) fn has_number(answer: &Value) -> bool {
     has
 }
 
-/// The fields of an answer that CSI requires, as pointers below the messages that `each` leads to. A field whose zero is
-/// a value like any other is not among them, nor one whose lack breaks a promise of its own.
+/// The lists of messages in an answer, and the fields that CSI requires of each message. Left out are fields whose zero
+/// is an ordinary value, and fields whose absence breaks a promise of its own.
 fn required(method: &str) -> (&'static [&'static str], &'static [&'static str]) {
     match method {
         "GetPluginInfo" => (&[""], &["vendorVersion"]),
@@ -126,19 +125,19 @@ fn required(method: &str) -> (&'static [&'static str], &'static [&'static str]) 
     }
 }
 
-/// The fields that make a snapshot.
+/// The required fields of a snapshot.
 const OF_SNAPSHOT: &[&str] = &["snapshotId", "sourceVolumeId", "creationTime"];
-/// Times of a clock that was never set: the driver has filled in a zero instead of a real time.
+/// The zeros of a timestamp, which a driver fills in if it has no time: seconds since 1970, and Go's zero time.
 const NO_TIMES: [&str; 2] = ["1970-01-01T00:00:00", "0001-01-01T00:00:00"];
 
-/// The first required field that is not there.
+/// The first required field that the answer lacks.
 pub(super) fn missing(method: &str, answer: &Value) -> Option<String> {
     let (each, fields) = required(method);
     let of_call = each.iter().flat_map(|each| messages(answer, each)).find_map(|one| lacks(one, fields));
     of_call.or_else(|| silent_condition(answer)).or_else(|| empty_confirmation(answer))
 }
 
-/// A condition that does not say what it is.
+/// The message, if the answer has a volume condition without one.
 fn silent_condition(answer: &Value) -> Option<String> {
     let mut found = None;
     walk(answer, "", &mut |name, value| {
@@ -150,13 +149,13 @@ fn silent_condition(answer: &Value) -> Option<String> {
     found
 }
 
-/// A confirmation that does not say of what.
+/// The capabilities, if the answer has a confirmation without them.
 fn empty_confirmation(answer: &Value) -> Option<String> {
     let confirmed = answer.get("confirmed").filter(|confirmed| confirmed.is_object())?;
     lacks(confirmed, &["volumeCapabilities"]).map(|field| format!("confirmed.{field}"))
 }
 
-/// The first required field of a snapshot that is not there, where the answer is about snapshots.
+/// The first required field that a snapshot of the answer lacks; `None` if the answer is not about snapshots.
 pub(super) fn missing_of_snapshot(method: &str, answer: &Value) -> Option<Option<String>> {
     let snapshots: Vec<&Value> = match method {
         "CreateSnapshot" | "GetSnapshot" => vec![&answer["snapshot"]],
@@ -189,8 +188,8 @@ fn lacks(message: &Value, fields: &[&str]) -> Option<String> {
     fields.iter().find(|field| !is_there(field)).map(|field| field.replace('/', "."))
 }
 
-/// Visits each value with the name of its field; of a list each entry with that of the list. What `visit` says no to is
-/// not entered.
+/// Visits each value with the name of its field; an entry of a list has the name of the list. Goes into a value only if
+/// `visit` returns `true` for it.
 fn walk<'a>(value: &'a Value, name: &'a str, visit: &mut dyn FnMut(&'a str, &'a Value) -> bool) {
     if !visit(name, value) {
         return;
@@ -217,10 +216,10 @@ mod tests {
         assert_eq!((too_long(&id(256)), too_long(&id(257)).is_some()), (None, true));
         let map = |length: usize| json!({ "volume": { "volumeContext": { "key": "v".repeat(length - 3) } } });
         assert_eq!(too_long(&map(4096)), None);
-        let told = too_long(&map(4097)).expect("it is too long");
-        assert_eq!(told, "volumeContext has 4097 bytes, and at most 4096 are allowed");
-        let place = json!({ "accessibleTopology": [{ "segments": { "zone": long } }] });
-        assert_eq!(too_long(&place), None, "a topology has another promise");
+        let found = too_long(&map(4097)).expect("it is too long");
+        assert_eq!(found, "volumeContext has 4097 bytes, and at most 4096 are allowed");
+        let topology = json!({ "accessibleTopology": [{ "segments": { "zone": long } }] });
+        assert_eq!(too_long(&topology), None, "a topology has another promise");
     }
 
     #[test]
@@ -243,8 +242,8 @@ mod tests {
         let entries = json!({ "entries": [{ "volume": { "volumeId": "a" } }, { "volume": {} }] });
         assert_eq!(missing("ListVolumes", &entries).as_deref(), Some("volume.volumeId"));
         assert_eq!(missing("ListVolumes", &json!({ "entries": [] })), None);
-        let told = json!({ "volume": { "volumeId": "a" }, "status": {} });
-        assert_eq!(missing("ControllerGetVolume", &told), None);
+        let complete = json!({ "volume": { "volumeId": "a" }, "status": {} });
+        assert_eq!(missing("ControllerGetVolume", &complete), None);
         let unit = |unit: &str| json!({ "usage": [{ "unit": unit }] });
         assert_eq!(missing("NodeGetVolumeStats", &unit("BYTES")), None);
         assert_eq!(missing("NodeGetVolumeStats", &unit("UNKNOWN")).as_deref(), Some("unit"));

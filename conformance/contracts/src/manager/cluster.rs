@@ -1,7 +1,7 @@
 //! The controllers of a cluster: how they make, bind, grow, copy, attach and delete volumes.
 //!
-//! Only volumes that a provisioner has written down are judged: those of a case that writes its objects itself are not
-//! theirs.
+//! Only volumes whose object names a provisioner are judged: controllers are not responsible for volumes whose objects a
+//! case writes itself.
 
 pub(super) mod claims;
 pub(super) mod copies;
@@ -21,7 +21,7 @@ fn provisioned<'a>(books: &'a Books, handle: &str) -> Option<(&'a str, &'a Value
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle && is_provisioned(body))
 }
 
-/// The beginning of a call of that method.
+/// The start of a call, if this line is one of the method.
 fn started<'a>(line: &'a TraceLine, method: &str) -> Option<&'a RpcStart> {
     match &line.event {
         Event::RpcStart(start) if start.method == method => Some(start),
@@ -29,7 +29,7 @@ fn started<'a>(line: &'a TraceLine, method: &str) -> Option<&'a RpcStart> {
     }
 }
 
-/// The handle of a volume that the driver has just said is deleted.
+/// The handle of the volume, if this line is an answer to DeleteVolume that says it is deleted.
 fn deleted<'a>(books: &'a Books, line: &TraceLine) -> Option<&'a str> {
     let Event::RpcEnd(end) = &line.event else { return None };
     let call = books.calls.get(&end.id).filter(|call| call.method == "DeleteVolume")?;
@@ -44,7 +44,7 @@ fn handle(volume: &Value) -> &str {
     text(&volume["spec"]["csi"], "volumeHandle")
 }
 
-/// The claim that a volume is bound to, if that very claim is still there.
+/// The claim that a volume is bound to, unless it is gone or another claim has its name now.
 fn claim_of<'a>(books: &'a Books, volume: &Value) -> Option<&'a Value> {
     let reference = &volume["spec"]["claimRef"];
     let name = format!("{}/{}", text(reference, "namespace"), text(reference, "name"));
@@ -57,7 +57,7 @@ fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     finalizers.filter_map(Value::as_str).any(|held| held.starts_with(finalizer))
 }
 
-/// A change that a controller has made to an object of a kind.
+/// The change, if this line is one that a controller made to an object of the kind.
 fn change_by_controller(line: &TraceLine, kind: ObjectKind) -> Option<&ApiChange> {
     match &line.event {
         Event::Api(change) if change.kind == kind && change.by == Client::Controller => Some(change),

@@ -9,17 +9,17 @@ use harness::janitor::{self, Janitor, Lifeline, Undone};
 use harness::ledger::{self, Entry, Place, Run};
 use harness::private;
 
-/// A ledger with a janitor that reads it once this process is gone, however it goes.
+/// A ledger, with a janitor that undoes its entries when this process has ended in any way.
 #[derive(Debug)]
 pub struct Ledger {
     janitor: Janitor,
-    /// Held by this process alone: its end is what the janitor waits for.
+    /// A pipe that only this process holds open: the janitor waits until it closes.
     lifeline: Lifeline,
     run: Run,
 }
 
 impl Ledger {
-    /// Begins a ledger and starts its janitor. To be done before anything else is made.
+    /// Begins a ledger and starts its janitor. Call it before the run makes anything that outlives a process.
     pub fn open() -> anyhow::Result<Self> {
         let place = Place::choose();
         let lifeline = Lifeline::new().context("cannot make a pipe")?;
@@ -28,15 +28,15 @@ impl Ledger {
         Ok(Self { janitor, lifeline, run })
     }
 
-    /// Where workers write down what outlives their namespaces.
+    /// The ledger's file, to which workers add the resources that outlive their namespaces.
     pub fn path(&self) -> PathBuf {
         self.run.ledger().path().to_owned()
     }
 
-    /// Makes a directory that goes with the run, however that ends, unless [`Ledger::keep`] is called.
+    /// Makes a directory that the janitor removes at the end of the run, unless [`Ledger::keep`] is called.
     pub fn scratch(&self) -> anyhow::Result<PathBuf> {
         let path = std::env::temp_dir().join(ledger::scratch_name(self.run.id()));
-        // In this order: what is not in the ledger yet cannot be left behind.
+        // The entry comes before the directory: if this process dies in between, no directory is left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
         DirBuilder::new()
             .mode(0o700)
@@ -51,26 +51,26 @@ impl Ledger {
         path.file_name() == Some(ledger::scratch_name(self.run.id()).as_ref())
     }
 
-    /// Writes down that there is about to be a socket at a path.
+    /// Records a socket in the ledger before it is made.
     pub fn will_listen(&self, path: &Path) -> anyhow::Result<()> {
         Ok(self.run.ledger().record(&Entry::Socket { path: std::path::absolute(path)? })?)
     }
 
-    /// Lets a directory outlive the run: somebody is about to be told to read in it.
+    /// Lets a directory outlive the run, because the report names it.
     pub fn keep(&self, path: &Path) -> anyhow::Result<()> {
         Ok(self.run.ledger().record(&Entry::Kept { path: path.to_owned() })?)
     }
 
-    /// What a sweep would undo, should this process end now and its janitor with it.
+    /// The resources that `sweep` would have to undo if this process and its janitor ended now.
     pub fn would_undo(&self) -> Vec<String> {
-        // A ledger that cannot be read now is told of by the sweep itself.
+        // `sweep` reports a ledger that it cannot read.
         janitor::left_of(&ledger::read(&self.path()).unwrap_or_default())
     }
 
-    /// Lets the janitor do its work, and says what could not be undone.
+    /// Lets the janitor undo all entries. Returns the resources that it could not undo.
     pub async fn close(self) -> anyhow::Result<Vec<String>> {
         let Self { janitor, lifeline, run } = self;
-        // It waits for a process, and there is one thread.
+        // `finish` waits for the janitor's process, which would block the runtime's only thread.
         let finished = tokio::task::spawn_blocking(move || janitor.finish(run, lifeline)).await?;
         let Undone { done: _, left } = finished?;
         Ok(left)

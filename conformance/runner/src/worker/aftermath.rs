@@ -273,7 +273,7 @@ impl Aftermath {
         match bed.books().await {
             Ok(None) => {}
             Ok(Some(Books::Endless(endless))) => {
-                let cause = endless.told("ListVolumes");
+                let cause = endless.cause("ListVolumes");
                 self.findings.push(judge::promise_broken("DRV-024", "ListVolumes", &cause));
             }
             Ok(Some(Books::Listed(volumes))) => {

@@ -9,7 +9,7 @@ use harness::cgroup::Cgroup;
 use harness::driver::{DriverError, PreparationError};
 use harness::journal::{Journal, Witness};
 use harness::manifest::{Manifest, Secrets, Sensitive};
-use harness::masks::TELLING;
+use harness::masks::SHORTEST;
 use harness::observe::MountWatch;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
@@ -108,7 +108,7 @@ fn secrets(manifest: &Manifest) -> Result<Vec<Sensitive<String>>, Refusal> {
     let mut secrets = Vec::new();
     for file in manifest.all_secrets().flat_map(Secrets::files) {
         let values = Secrets::load(Some(file)).map_err(|error| Refusal::ours(&error))?;
-        secrets.extend(values.into_values().filter(|value| value.reveal().len() >= TELLING));
+        secrets.extend(values.into_values().filter(|value| value.reveal().len() >= SHORTEST));
     }
     Ok(secrets)
 }

@@ -1,4 +1,4 @@
-//! Disks of the driver that fail: the images that it keeps in its own directory.
+//! Disk errors for the driver: images in its state directory fail on order.
 
 use std::fs::File;
 use std::panic::Location;
@@ -12,16 +12,16 @@ use super::{Answer, Call, Cx, NodeCalls, Shared};
 use crate::bed::node_calls::in_time;
 use crate::failure::Result;
 
-/// How often is looked whether a call hangs.
+/// The pause between two looks whether a rule has taken effect.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The driver's directory, from where images can fail.
+/// The driver's state directory on a file system that fails on order.
 #[derive(Debug)]
 pub struct FailingState {
     shared: Rc<Shared>,
 }
 
-/// The image of one volume.
+/// The image file that the driver keeps for one volume.
 #[derive(Debug)]
 pub struct FailingImage {
     shared: Rc<Shared>,
@@ -29,8 +29,8 @@ pub struct FailingImage {
 }
 
 impl Cx {
-    /// Puts the driver's directory on a file system that fails on order, and starts the driver anew. Before there is
-    /// any volume.
+    /// Puts the driver's directory on a file system that fails on order, and restarts the driver. Call it before the case
+    /// creates a volume.
     #[track_caller]
     pub fn failing_state(&self) -> impl Future<Output = Result<FailingState>> {
         let doing = self.shared.begin("cx.failing_state()", Location::caller());
@@ -40,8 +40,8 @@ impl Cx {
         }
     }
 
-    /// Makes a call, and waits for the answer as long as one may take that nothing stands in the way of. None came when
-    /// this returns nothing, and that is found to break a promise.
+    /// Makes a call and waits for its answer as long as an undisturbed call may take. Returns `None` if no answer came, which
+    /// breaks a promise.
     #[track_caller]
     pub fn answer_to(&self, call: Call) -> impl Future<Output = Result<Option<Answer>>> + use<> {
         let answers = self.at_once(vec![call]);
@@ -50,7 +50,7 @@ impl Cx {
 }
 
 impl FailingState {
-    /// The image of the volume that was made or staged last; nothing where the driver keeps none in its directory.
+    /// The image of the volume that was created or staged last; `None` if the driver keeps no image in its directory.
     #[track_caller]
     pub fn new_image(&self) -> Result<Option<FailingImage>> {
         let doing = self.shared.begin("state.new_image()", Location::caller());
@@ -60,28 +60,28 @@ impl FailingState {
 }
 
 impl FailingImage {
-    /// From now on this goes wrong with it.
+    /// Lets operations on the image fail as the rule says.
     #[track_caller]
     pub fn fails(&self, rule: Rule) -> Result {
         let doing = self.shared.begin(&format!("image.fails({rule:?})"), Location::caller());
         doing.done(self.shared.bed.fail_state(rule.path(&self.path)))
     }
 
-    /// It is well again.
+    /// Ends all faults.
     #[track_caller]
     pub fn recovers(&self) -> Result {
         let doing = self.shared.begin("image.recovers()", Location::caller());
         doing.done(self.shared.bed.mend_state())
     }
 
-    /// Whether anything has gone wrong with it yet.
+    /// Whether an operation on the image has failed yet.
     #[track_caller]
     pub fn has_failed(&self) -> Result<bool> {
         let doing = self.shared.begin("image.has_failed()", Location::caller());
         Ok(doing.done(self.shared.bed.state_failures())? > 0)
     }
 
-    /// Waits until something has gone wrong with it, or hangs; says whether that came in time.
+    /// Waits until an operation on the image fails or hangs. Returns `false` if none does in time.
     #[track_caller]
     pub fn is_met(&self, within: Duration) -> impl Future<Output = Result<bool>> {
         let doing = self.shared.begin("image.is_met()", Location::caller());
@@ -98,7 +98,7 @@ impl FailingImage {
 }
 
 impl NodeCalls {
-    /// Tries to write a file at a target, durably, and says whether the kernel let it.
+    /// Whether the kernel lets a file be written and synced at a target.
     pub fn can_write<'a>(
         &'a self,
         target: &str,
@@ -114,18 +114,19 @@ impl NodeCalls {
         }
     }
 
-    /// Tries to make an empty file at a target, and its name durable, and says whether the kernel let it.
+    /// Whether the kernel lets an empty file be created and its directory be synced at a target.
     #[track_caller]
     pub fn can_name(&self, target: &str, name: &str) -> impl Future<Output = Result<bool>> + use<> {
         let doing = self.shared.begin(&format!("making {name}"), Location::caller());
         let (at, name) = (self.target(target), name.to_owned());
         async move {
-            let named = move || File::create(at.join(name)).and_then(|_| File::open(&at)?.sync_all()).is_ok();
-            doing.done(in_time("making a file", named).await)
+            let create =
+                move || File::create(at.join(name)).and_then(|_| File::open(&at)?.sync_all()).is_ok();
+            doing.done(in_time("making a file", create).await)
         }
     }
 
-    /// Whether a file system at a target has stopped to take writes: the kernel says so among its options.
+    /// Whether the mount options at a target say that the file system no longer accepts writes.
     #[track_caller]
     pub fn is_read_only(&self, target: &str) -> Result<bool> {
         const STOPPED: [&str; 3] = ["ro", "emergency_ro", "shutdown"];
@@ -134,8 +135,8 @@ impl NodeCalls {
     }
 }
 
-// A step that fails here fails because of the disk, which is what it is there for.
 impl crate::failure::Failure {
+    /// Whether the step failed because of the disk: an expected outcome here, and no fault of the case.
     fn is_of_the_world(&self) -> bool {
         matches!(&*self.what, crate::failure::What::Broken { .. })
     }

@@ -1,4 +1,4 @@
-//! The expected files: names, and the contents they lead to. Compares them with a file system.
+//! The expected names and contents of files, and their comparison with a file system.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,10 +29,10 @@ enum Entry {
 struct Inode {
     bytes: Vec<u8>,
     mode: Option<u32>,
-    /// Set by hand, and not by a write since.
+    /// The modification time, if it was set after the last write.
     seconds: Option<i64>,
     attributes: BTreeMap<String, Vec<u8>>,
-    /// The changes of its bytes, the last at the end.
+    /// The steps that changed its bytes, oldest first.
     history: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl Model {
         self.steps
     }
 
-    /// The names of what is no link.
+    /// All names except symbolic links.
     pub(super) fn files(&self) -> Vec<String> {
         self.names.keys().filter(|name| !self.is_link(name)).cloned().collect()
     }
@@ -67,7 +67,7 @@ impl Model {
         self.files().into_iter().max_by_key(length)
     }
 
-    /// The file of a name, which is made if there is none.
+    /// The file of a name; creates it if there is none.
     fn file(&mut self, name: &str) -> &mut Inode {
         let number = match self.names.get(name) {
             Some(Entry::File(number)) => *number,
@@ -103,7 +103,7 @@ impl Model {
                 let source = self.file(from);
                 let (start, end) = source.part(*at, *length);
                 let part = source.bytes[start..end].to_vec();
-                // The target is made also where nothing is copied to it.
+                // The copy creates its target even if it copies no byte.
                 let target = self.file(to);
                 if !part.is_empty() && from != to {
                     target.put(start as u64, &part, line);
@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// Two names of the same file both stay: POSIX.
+    /// Does nothing if both are names of the same file, as POSIX asks.
     fn rename(&mut self, from: &str, to: &str) {
         if self.names.get(from) != self.names.get(to)
             && let Some(entry) = self.names.remove(from)
@@ -136,7 +136,7 @@ impl Model {
         }
     }
 
-    /// The first difference of all names.
+    /// The first difference between the expected files and those below `root`.
     pub(super) fn difference(&self, root: &Path) -> io::Result<Option<Difference>> {
         for name in self.names.keys() {
             if let Some(difference) = self.difference_of(root, name)? {
@@ -190,7 +190,7 @@ impl Inode {
         self.history.push(line);
     }
 
-    /// The part of a range that the file has.
+    /// Start and end of a range, cut at the end of the file.
     fn part(&self, at: u64, length: u64) -> (usize, usize) {
         let end = self.bytes.len();
         (index(at).min(end), index(at.saturating_add(length)).min(end))
@@ -198,7 +198,7 @@ impl Inode {
 
     fn content_difference(&self, path: &Path, name: &str) -> io::Result<Option<String>> {
         let mut found = Vec::with_capacity(self.bytes.len() + 1);
-        // A wrong volume may hold anything, and need not be read to its end.
+        // One byte more than expected shows that the file is longer: the file of a wrong volume may be of any size.
         File::open(path)?.take(self.bytes.len() as u64 + 1).read_to_end(&mut found)?;
         if found == self.bytes {
             return Ok(None);

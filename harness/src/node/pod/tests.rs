@@ -104,14 +104,14 @@ async fn pod_replaced_by_its_namesake_during_a_watch_hang_up_is_deleted() {
 }
 
 #[test]
-fn failed_wait_is_told_unless_its_deadline_passed_or_its_pod_ended() {
+fn failed_wait_has_an_event_unless_its_deadline_passed_or_its_pod_ended() {
     let wait = |cause| WaitError::NotMounted {
         unmounted: Vec::new(),
         unattached: Vec::new(),
         unprocessed: Vec::new(),
         cause,
     };
-    assert!(is_told(&wait(WaitCause::Errors("the claim is gone".to_owned()))));
-    assert!(!is_told(&wait(WaitCause::Deadline)));
-    assert!(!is_told(&wait(WaitCause::Canceled)));
+    assert!(has_event(&wait(WaitCause::Errors("the claim is gone".to_owned()))));
+    assert!(!has_event(&wait(WaitCause::Deadline)));
+    assert!(!has_event(&wait(WaitCause::Canceled)));
 }

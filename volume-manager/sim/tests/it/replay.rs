@@ -1,5 +1,5 @@
-//! A seed is a whole story: played again, in this process or in another one, it gives the same trace to the
-//! last byte. Without that a violation found once could not be looked at twice.
+//! A seed determines the whole simulation: played again, in this process or in another one, it gives the same trace to
+//! the last byte. Without that a violation could not be reproduced from its seed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
@@ -10,7 +10,7 @@ use sim::trace_of;
 const SEEDS: u64 = 50;
 const STEPS: usize = 40;
 
-/// Says to the second process that it is one: it only prints what it sees.
+/// Set for the second process, which only prints its digests.
 const ECHO: &str = "VOLPROOF_SIM_ECHO";
 
 #[test]
@@ -26,7 +26,7 @@ fn a_seed_played_twice_gives_the_same_trace() {
 }
 
 #[test]
-fn two_processes_see_the_same() {
+fn two_processes_give_the_same_traces() {
     let seen: String = (0..SEEDS).map(|seed| format!("{seed} {:016x}\n", digest(&played(seed)))).collect();
     if std::env::var_os(ECHO).is_some() {
         print!("{seen}");
@@ -34,10 +34,12 @@ fn two_processes_see_the_same() {
     }
     let myself = std::env::current_exe().expect("a test runs from a file");
     let mut other = Command::new(myself);
-    let other =
-        other.args(["--exact", "replay::two_processes_see_the_same", "--nocapture"]).env(ECHO, "1").output();
+    let other = other
+        .args(["--exact", "replay::two_processes_give_the_same_traces", "--nocapture"])
+        .env(ECHO, "1")
+        .output();
     let other = String::from_utf8(other.expect("it starts").stdout).expect("it prints text");
-    // Around it stands what the test harness prints.
+    // The test harness prints lines before and after the digests.
     assert!(other.contains(&seen), "this process:\n{seen}\nthe other:\n{other}");
 }
 
@@ -46,8 +48,7 @@ fn played(seed: u64) -> String {
     trace_of(&scenario, &scenario.script(STEPS))
 }
 
-/// Of one library version and one process: all that is asked of it is that equal traces have equal digests,
-/// and different ones hardly ever.
+/// Equal traces have equal digests and different ones hardly ever, for one version of the standard library.
 fn digest(trace: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     trace.hash(&mut hasher);

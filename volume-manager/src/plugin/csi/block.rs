@@ -64,7 +64,7 @@ impl BlockMapper for CsiPlugin {
     ) -> Result<Option<PathBuf>, Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
         match stage(self, cx, &volume).await {
-            // The failure may be of any kind; the record is there in each case, since it was written first.
+            // Any failure leaves the record, which `prepare` has written.
             Err(failure) => {
                 Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await)
             }
@@ -102,7 +102,7 @@ impl BlockMapper for CsiPlugin {
     }
 
     async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
-        let data = mapped_as(cx, &request.inner, request.spec.as_deref()).await?;
+        let data = mapped_volume(cx, &request.inner, request.spec.as_deref()).await?;
         let session = self.session(cx, &data.driver, UNPUBLISH_CLIENT)?;
         let call = NodeUnpublishVolumeRequest {
             volume_id: data.handle.to_string(),
@@ -181,7 +181,7 @@ async fn unstage(
     spec: &Spec,
     staging: &Path,
 ) -> Result<(), Failure> {
-    let data = mapped_as(cx, inner, Some(spec)).await?;
+    let data = mapped_volume(cx, inner, Some(spec)).await?;
     let session = plugin.session(cx, &data.driver, UNSTAGE_CLIENT)?;
     if has(&session, Capability::StageUnstageVolume, UNSTAGE_PROBE).await? {
         let call = NodeUnstageVolumeRequest {
@@ -196,7 +196,7 @@ async fn unstage(
 }
 
 /// The driver and handle of the volume, from its record or else from its PersistentVolume.
-async fn mapped_as(
+async fn mapped_volume(
     cx: &OperationContext,
     inner: &SpecName,
     spec: Option<&Spec>,
@@ -224,12 +224,12 @@ async fn clean_up(cx: &OperationContext, inner: &SpecName) -> Result<(), HostErr
     cx.host.remove_tree(&cx.paths.csi_block_volume(inner), Removal::OneFilesystem).await
 }
 
-/// Does the same after a failed call. Fails if the driver left files in its directory.
+/// [`clean_up`] after a failed call. Fails if the driver left files in the volume's directory.
 async fn clean_up_after_failure(cx: &OperationContext, inner: &SpecName) -> Result<Undo, HostError> {
     clean_up(cx, inner).await.map(|()| Undo::Complete)
 }
 
-/// Whether a failed publish has created its target. Only the driver creates it.
+/// Whether a failed publish must be undone: only the driver creates the target, so a target is an effect of the call.
 async fn effect_at(cx: &OperationContext, target: &Path) -> Result<Undo, HostError> {
     match cx.host.symlink_metadata(target).await {
         Ok(_) => Ok(Undo::Needed),

@@ -1,5 +1,5 @@
-//! Every gRPC code from every call, at the first attempt and after one whose outcome is open: what is
-//! marked, what stays on disk.
+//! Every gRPC code from every call, at the first attempt and after an attempt with an unknown outcome: the marks that the
+//! manager gets, and the files that stay on disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn codes() -> impl Iterator<Item = Code> {
     (1..17).map(Code::from_i32)
 }
 
-fn leaves_the_outcome_open(code: Code) -> bool {
+fn is_uncertain(code: Code) -> bool {
     matches!(
         code_name(code),
         "Canceled" | "DeadlineExceeded" | "Unavailable" | "ResourceExhausted" | "Aborted"
@@ -25,11 +25,11 @@ fn leaves_the_outcome_open(code: Code) -> bool {
 }
 
 fn class(code: Code) -> &'static str {
-    if leaves_the_outcome_open(code) { "Uncertain" } else { "Final" }
+    if is_uncertain(code) { "Uncertain" } else { "Final" }
 }
 
 #[tokio::test]
-async fn a_stage_that_fails_for_good_at_first_leaves_nothing_and_any_other_leaves_its_record() {
+async fn record_of_a_failed_stage_is_removed_only_after_a_final_error_of_the_first_attempt() {
     for before in [Before::Absent, Before::Uncertain] {
         for code in codes() {
             let mut bench = Bench::new();
@@ -38,13 +38,13 @@ async fn a_stage_that_fails_for_good_at_first_leaves_nothing_and_any_other_leave
             bench.driver.fail("NodeStageVolume", code);
             let story = bench.run(Operation::Mount(Arc::new(mount))).await;
             let class = class(code);
-            let told = format!(
+            let message = format!(
                 "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = {} desc = as told",
                 code_name(code)
             );
             let end = format!(
                 "mark device uncertain\ncall NodeStageVolume\nmark device failed: {class}\n\
-                 event Pod Warning FailedMount: {told}\nfailed {class}: {told}\n"
+                 event Pod Warning FailedMount: {message}\nfailed {class}: {message}\n"
             );
             assert!(story.ends_with(&end), "{before:?} {code:?}: {story}");
             let keeps = class == "Uncertain" || before == Before::Uncertain;
@@ -58,7 +58,7 @@ async fn a_stage_that_fails_for_good_at_first_leaves_nothing_and_any_other_leave
 }
 
 #[tokio::test]
-async fn a_publish_that_fails_for_good_at_first_leaves_nothing_of_the_pods_and_any_other_its_record() {
+async fn record_of_a_failed_publish_is_removed_only_after_a_final_error_of_the_first_attempt() {
     for before in [Before::Absent, Before::Uncertain, Before::Mounted] {
         for code in codes() {
             let mut bench = Bench::new();
@@ -67,25 +67,25 @@ async fn a_publish_that_fails_for_good_at_first_leaves_nothing_of_the_pods_and_a
             bench.driver.fail("NodePublishVolume", code);
             let story = bench.run(Operation::Mount(Arc::new(mount))).await;
             let class = class(code);
-            let told = format!(
+            let message = format!(
                 "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = {} desc = as told",
                 code_name(code)
             );
             let end = format!(
                 "mark pod uncertain\ncall NodePublishVolume\nmark pod failed: {class}\n\
-                 event Pod Warning FailedMount: {told}\nfailed {class}: {told}\n"
+                 event Pod Warning FailedMount: {message}\nfailed {class}: {message}\n"
             );
             assert!(story.ends_with(&end), "{before:?} {code:?}: {story}");
             let keeps = class == "Uncertain" || before != Before::Absent;
             let files = bench.files().await;
-            // The staging's record is always one of them.
+            // The record of the staged volume is always there.
             assert_eq!(files.len(), 1 + usize::from(keeps), "{before:?} {code:?}: {files:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn an_unpublish_or_unstage_that_fails_keeps_everything_and_tells_nobody() {
+async fn failed_unpublish_or_unstage_keeps_all_files_and_emits_no_event() {
     for code in codes() {
         let mut bench = Bench::new();
         bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -120,8 +120,8 @@ async fn an_unpublish_or_unstage_that_fails_keeps_everything_and_tells_nobody() 
 }
 
 #[tokio::test]
-async fn whatever_fails_before_the_call_changes_no_state_and_no_file() {
-    // In the kubelet's words, which are not always any.
+async fn failure_before_the_call_changes_no_state_and_no_file() {
+    // The kubelet's messages; some begin with an empty prefix.
     let asked = [
         "MountDevice failed for volume \"pv\" : rpc error",
         "attacher.MountDevice failed to determine if the node service has VOLUME_MOUNT_GROUP capability: rpc error",
@@ -147,7 +147,7 @@ async fn whatever_fails_before_the_call_changes_no_state_and_no_file() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_an_answer_ends_with_the_deadline_all_calls_share() {
+async fn call_without_an_answer_ends_at_the_deadline_of_two_minutes() {
     let mut bench = Bench::new();
     bench.driver.answer("NodeStageVolume", &[Answer::Hang]);
     let began = bench.now();
@@ -158,9 +158,8 @@ async fn a_call_without_an_answer_ends_with_the_deadline_all_calls_share() {
     assert_eq!(took, 120);
 }
 
-/// What the driver can is asked within the same time, and each step has a time of its own.
 #[tokio::test(start_paused = true)]
-async fn the_questions_before_a_call_take_from_its_time_and_other_steps_do_not() {
+async fn deadline_of_a_step_covers_its_capability_calls_and_not_the_other_step() {
     let late = |seconds| Answer::Late(Duration::from_secs(seconds));
     for (failed, capabilities, took) in [
         ("device", vec![late(50), late(30)], 120),
@@ -178,7 +177,7 @@ async fn the_questions_before_a_call_take_from_its_time_and_other_steps_do_not()
 }
 
 #[tokio::test]
-async fn a_driver_that_dies_in_mid_call_may_have_done_it() {
+async fn call_of_a_driver_that_dies_is_uncertain() {
     let mut bench = Bench::new();
     bench.driver.answer("NodePublishVolume", &[Answer::Break]);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -198,7 +197,7 @@ async fn unreachable_driver_is_a_transient_error() {
 }
 
 #[tokio::test]
-async fn an_unregistered_driver_is_named_and_changes_nothing() {
+async fn unregistered_driver_is_named_in_the_error_and_changes_no_file() {
     let mut bench = Bench::new();
     bench.know(|facts| facts.registered.clear());
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -214,17 +213,17 @@ async fn an_unregistered_driver_is_named_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_gone_before_the_call_gets_none() {
+async fn pod_that_is_gone_before_the_call_gets_no_call() {
     let mut bench = Bench::new();
     bench.withdrawn = true;
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(!story.contains("call NodeStageVolume"), "{story}");
-    assert!(!story.contains("event"), "nobody is left to be told: {story}");
+    assert!(!story.contains("event"), "there is no pod for an event: {story}");
     assert_eq!(bench.files().await, [""; 0]);
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_made_up_for_by_asking_again() {
+async fn publish_with_a_lost_answer_succeeds_when_it_is_repeated() {
     let mut bench = Bench::new();
     bench.driver.answer("NodePublishVolume", &[Answer::DoAndFail(Code::DeadlineExceeded)]);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
