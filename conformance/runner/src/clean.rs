@@ -70,7 +70,7 @@ impl Cleaner<'_> {
     }
 
     fn outcome(&self, outcome: &mut Outcome) {
-        // Dead ends are compared and never shown.
+        // Dead ends are only compared with each other, never shown.
         let Outcome {
             status: _,
             seconds: _,

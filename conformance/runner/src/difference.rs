@@ -7,13 +7,13 @@ use testbed::case::CaseId;
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::since::{Fault, Since, Slower};
 
-/// A case is slower from this many times its earlier time on.
+/// A case is slower if it takes at least this many times as long as before.
 const TIMES: f64 = 2.0;
 
-/// How many seconds more are worth telling: less comes and goes with the machine's other work.
+/// A case is slower only by at least this many seconds: shorter differences come from other work of the machine.
 const SECONDS: f64 = 1.0;
 
-/// What `now` shows that `before` did not, and the other way round.
+/// The new, mended and unchanged faults of `now` against `before`, and the slower cases.
 pub fn between(run: String, before: &RunRecord, now: &RunRecord) -> Since {
     let (mut earlier, later) = (faults(before), faults(now));
     let mut since = Since { run, slower: slower(before, now), ..Since::default() };
@@ -42,7 +42,8 @@ struct Found {
     cases: Vec<CaseId>,
 }
 
-/// What a run found, by what makes two findings the same. What only follows from another finding comes and goes with it.
+/// The faults of a run by the key of their finding. A consequence of another finding is left out, since it comes and goes
+/// with that finding.
 fn faults(run: &RunRecord) -> BTreeMap<(String, String, String), Found> {
     let mut faults = BTreeMap::new();
     for found in run.findings.iter().filter(|found| found.finding.consequence_of.is_empty()) {
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn case_that_takes_much_longer_is_told_and_a_little_is_not() {
+    fn case_is_slower_only_if_it_takes_much_longer() {
         let took =
             |seconds: f64, status| run(vec![CaseReport { seconds, ..CaseReport::sample("a", status) }]);
         let slower = |before, now| {

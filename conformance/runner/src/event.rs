@@ -1,4 +1,4 @@
-//! What a run tells its reporters.
+//! The events of a run, and its record.
 //!
 //! The runner emits these events in order and reporters render them; none can influence the run. The same
 //! types, serialised, are `results.json` and the lines of `--format json`.
@@ -15,103 +15,99 @@ use crate::finding::{Finding, RunFinding};
 use crate::promises::{Judged, PromiseRecord};
 use crate::since::Since;
 
-/// Something a reporter may want to show.
+/// An event of a run that reporters may show.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The driver has been asked, the machine looked at, the cases chosen.
+    /// The driver and the machine are known, and the cases are selected.
     RunStarted(Box<Header>),
-    /// A case has begun.
     CaseStarted {
-        /// Which.
         id: CaseId,
     },
-    /// A case has come to a step of its body.
+    /// A case has begun a step of its body.
     CaseStep {
-        /// Which case.
         id: CaseId,
-        /// What it does now, such as `web.stop()`.
+        /// The step, such as `web.stop()`.
         step: String,
     },
     /// A case has ended, or was skipped.
     CaseFinished(Box<CaseReport>),
     /// The run was interrupted; these cases were still running.
     Interrupted {
-        /// They are being stopped.
+        /// These cases are being stopped.
         running: Vec<CaseId>,
-        /// What `volproof sweep` would undo, when there was no time to be tidy.
+        /// The resources that `volproof sweep` has to undo, if the run ends at once without undoing them.
         sweep: Option<Vec<String>>,
     },
-    /// All cases have ended, and the sandboxes of these stay until the reader has seen enough.
+    /// All cases have ended, and the sandboxes of failed cases stay until the user ends the run.
     Kept {
-        /// Those that did not pass.
+        /// The cases that did not pass.
         cases: Vec<CaseId>,
     },
-    /// Everything is over.
     RunFinished(Box<RunRecord>),
 }
 
-/// What is known before the first case.
+/// The head of a report: driver, machine and selection, as known before the first case.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// The driver's name, as it answered.
     pub driver: String,
     /// Its version, as it answered.
     pub driver_version: String,
-    /// What it says it can do, in the words of the needs.
+    /// The driver's capabilities, by the names of the needs.
     pub abilities: Vec<String>,
     /// The kernel's release.
     pub kernel: String,
-    /// The privilege the run has: `root`, `rootless`, or `guest` where all of it is in guests.
+    /// The privilege of the run: `root`, `rootless`, or `guest` if all cases run in guests.
     pub privilege: String,
-    /// The guests in which cases run, in a line; empty where none does.
+    /// One line about the guests in which cases run; empty if none does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub guests: String,
-    /// What the machine has.
+    /// The features of the machine that cases need.
     pub has: Vec<String>,
-    /// What the machine lacks and some case needs.
+    /// The features that some case needs and the machine lacks.
     pub lacks: Vec<String>,
-    /// How many cases were selected.
+    /// The number of selected cases.
     pub cases: usize,
-    /// How many run at once.
+    /// The number of cases that run concurrently.
     pub lanes: usize,
     /// The seed of everything random in the run.
     pub seed: u64,
-    /// What the cases are about, if that was narrowed down.
+    /// The subject of the cases, if the selection names one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Answers of the driver to the first questions that are odd, and break no promise.
+    /// Odd answers of the driver to the first questions that break no promise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub odd: Vec<String>,
-    /// How far the driver is kept from the machine, in lines.
+    /// Lines about the isolation of the driver from the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machine: Vec<String>,
-    /// What this run cannot see or promise, and why.
+    /// Limits of this run, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
 }
 
-/// How a case ended.
+/// The outcome of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// The story came true and nothing was left behind.
+    /// The case saw its story, and nothing was left behind.
     Passed,
-    /// The driver broke what CSI obliges it to, or the case's own sentence did not come true.
+    /// The driver broke a MUST of CSI, or the case did not see its story.
     Failed,
-    /// The story came true, and something was left behind.
+    /// The case saw its story, and something was left behind.
     Leaked,
     /// The case could not be carried out, or the volume manager broke a rule of its own.
     Error,
-    /// The driver's process ended though nobody asked it to.
+    /// The driver's process ended unasked.
     DriverExited,
     /// The driver does not claim what the case needs.
     SkippedDriver,
     /// The machine does not have what the case needs.
     SkippedHost,
-    /// It failed, as was expected.
+    /// The case failed, as the manifest expects.
     Xfail,
-    /// It passed though it was expected to fail.
+    /// The case passed, and the manifest expects it to fail.
     Xpass,
 }
 
@@ -129,7 +125,7 @@ impl Status {
         Self::SkippedHost,
     ];
 
-    /// Whether the run cannot exit 0 because of it.
+    /// Whether a run with such a case exits with an error.
     pub fn is_bad(self) -> bool {
         match self {
             Self::Failed | Self::Leaked | Self::Error | Self::DriverExited | Self::Xpass => true,
@@ -144,7 +140,7 @@ impl Status {
 }
 
 impl fmt::Display for Status {
-    /// The name others script against.
+    /// The stable name, in `results.json` and for scripts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Passed => "passed",
@@ -160,89 +156,84 @@ impl fmt::Display for Status {
     }
 }
 
-/// Everything about one case of a run.
+/// One case of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseReport {
     pub id: CaseId,
-    /// How it ended.
     pub status: Status,
-    /// How long it took; 0 when it was skipped.
+    /// Its duration; 0 if it was skipped.
     pub seconds: f64,
-    /// Its place in the order of endings, from 1.
+    /// Its number in the order of endings, from 1.
     pub number: usize,
-    /// How many cases the run has.
+    /// The number of cases in the run.
     pub of: usize,
-    /// The sentence it proves.
+    /// The sentence that the case proves.
     pub proves: String,
-    /// Where it is written.
+    /// The case's file and line.
     pub at: Place,
     /// Why it was skipped, or why it was expected to fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// Where in the story it broke.
+    /// The step at which the story broke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breakage: Option<Breakage>,
-    /// The promises it found broken.
+    /// The promises that the case found broken.
     pub findings: Vec<Finding>,
-    /// What it says of the others; [`RunRecord::promises`] has the sum.
+    /// The promises that were kept or not observable in the case; [`RunRecord::promises`] has the sum.
     #[serde(skip)]
     pub judged: Judged,
-    /// The promises that it judges and had no occasion to: neither kept nor broken in it.
+    /// The promises that the case judges and did not try: neither kept nor broken in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_tried: Vec<String>,
-    /// What it left behind, in the words of the story.
+    /// Leftovers of the case, in the symbols of the story.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,
-    /// What the kernel said that it should not have had to say.
+    /// Defects in the kernel's log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<String>,
-    /// What could not be checked after the case, and why.
+    /// Checks that could not be made after the case, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<String>,
-    /// The directory with its logs.
+    /// The directory with the case's logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<PathBuf>,
-    /// The files in there that hold something.
+    /// The logs in it that are not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log_files: Vec<String>,
-    /// The cases before it on the same driver, where it passes without them.
+    /// The cases before it on the same driver, if it passes without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<CaseId>,
     /// The command that runs this case again, with those before it if it needs them.
     pub again: String,
-    /// How to look around in its sandbox, where one can.
+    /// The command that enters the case's sandbox, if that is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look: Option<String>,
 }
 
-/// A whole run: what `results.json` holds.
+/// The record of a run, as in `results.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Raised when the meaning of a field changes.
     pub version: u32,
-    /// What was known before the first case.
     pub header: Header,
     /// The cases in the order of their endings.
     pub cases: Vec<CaseReport>,
     /// Every finding once.
     pub findings: Vec<RunFinding>,
-    /// Every promise with what became of it.
+    /// Every promise with its standing after the run.
     #[serde(default)]
     pub promises: Vec<PromiseRecord>,
-    /// Defects that the kernel noticed in itself during the run and that name no device: nobody can tell which
-    /// case they belong to, and after one no case can be believed.
+    /// Defects of the kernel that its log reported without a device. They belong to no known case, and no result after one
+    /// can be trusted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<String>,
-    /// How long it all took.
     pub seconds: f64,
-    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// What `volproof` exits with.
     pub exit_code: u8,
-    /// What a reader may do next.
+    /// Hints for the next step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// What has changed since an earlier run, if the user named one.
+    /// The difference from an earlier run, if the user named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Since>,
 }
@@ -251,7 +242,7 @@ impl RunRecord {
     /// The version of `results.json` that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// How many cases ended so.
+    /// The number of cases with this status.
     pub fn count(&self, status: Status) -> usize {
         self.cases.iter().filter(|case| case.status == status).count()
     }

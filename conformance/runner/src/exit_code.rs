@@ -1,4 +1,4 @@
-//! What `volproof` exits with. Others script against these numbers: change them only with a version.
+//! The exit codes of `volproof`. They are an interface for scripts: change them only with a version.
 
 /// All selected cases passed or were skipped, and at least one ran.
 pub const OK: u8 = 0;

@@ -22,12 +22,13 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
         let explained = case.findings.iter().any(|finding| !is_story(case, finding) && explains(finding));
         for finding in case.findings.iter().filter(|finding| !(explained && is_story(case, finding))) {
             let clarity = Clarity::of(case, position);
-            // Cases that stop at the same answer tell one story.
+            // Cases that stop at the same answer of the driver have the same finding.
             let is_same = |known: &RunFinding| {
                 let both_are_stories =
                     is_story(case, finding) && known.finding.contract == known.case.as_str();
-                let is_told = !finding.sentence.is_empty() && known.finding.sentence == finding.sentence;
-                known.finding.key() == finding.key() || both_are_stories && is_told
+                let same_sentence =
+                    !finding.sentence.is_empty() && known.finding.sentence == finding.sentence;
+                known.finding.key() == finding.key() || both_are_stories && same_sentence
             };
             match gathered.iter_mut().find(|(_, known)| is_same(known)) {
                 Some((best, known)) if clarity < *best => {
@@ -141,7 +142,7 @@ mod tests {
             CaseReport::sample("b", Status::Failed).with_findings([story("b", "another story")]),
             CaseReport::sample("c", Status::Failed).with_findings([story("c", refused)]),
         ];
-        let told: Vec<String> = gather(&cases)
+        let gathered: Vec<String> = gather(&cases)
             .into_iter()
             .map(|found| {
                 format!(
@@ -151,7 +152,7 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(told, [r#"a ["c"]"#, "b []"]);
+        assert_eq!(gathered, [r#"a ["c"]"#, "b []"]);
     }
 
     #[test]

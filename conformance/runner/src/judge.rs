@@ -1,4 +1,4 @@
-//! Holds what happened in a case against the numbered promises.
+//! Judges a case by the numbered promises and invariants, and makes findings of the violations.
 
 use contracts::event::{Actor, Event, RpcEnd, TraceLine};
 use contracts::promise::{self, Strength};
@@ -14,10 +14,10 @@ use testbed::cx::Ignored;
 use crate::finding::{Finding, Party};
 use crate::promises::Judged;
 
-/// Every promise that was broken, faults first, and what the rules say of the others.
+/// The findings of a trace, faults first, and the verdicts of the rules that found nothing.
 ///
-/// `rest` says what is still wanted at the end; without it the trace was cut off, and what should happen
-/// eventually is not asked for.
+/// `rest` is the desired state at the end. Without it the trace was cut off, and rules do not ask for events that should
+/// happen eventually.
 pub(crate) fn judgement(
     trace: &[TraceLine],
     rest: Option<&Rest>,
@@ -31,38 +31,38 @@ pub(crate) fn judgement(
 
     let of_driver = of_driver.iter().map(|(rule, violation)| drivers(rule, violation, symbols));
     let of_manager = of_manager.iter().map(|(rule, violation)| {
-        // What showed at the end came after everything.
+        // A violation found at the end of the trace has no line of its own (0): it is later than every suspicion.
         let before = suspicions.iter().filter(|earlier| violation.seq == 0 || earlier.seq <= violation.seq);
         managers(rule, violation, before.min_by_key(|earlier| earlier.reason), symbols)
     });
     let mut findings: Vec<Finding> = of_driver.chain(of_manager).collect();
-    tell_once_that_it_stays_staged(&mut findings);
+    explain_by_staged_volume(&mut findings);
     sort(&mut findings);
     (findings, judged)
 }
 
-/// Puts what fails the case first, and leaves out what is there already.
+/// Sorts faults to the front and removes duplicates.
 pub(crate) fn sort(findings: &mut Vec<Finding>) {
     findings.sort_by(|a, b| (!a.is_fault(), a).cmp(&(!b.is_fault(), b)));
     findings.dedup_by(|a, b| a.key() == b.key());
 }
 
-/// Something that a driver did before the volume manager broke a rule of its own, and that may have led to it.
+/// An act of the driver before the volume manager broke an invariant, which may have caused that.
 struct Suspicion<'a> {
     seq: u64,
     reason: Reason<'a>,
 }
 
-/// The likeliest explanation first.
+/// The kinds of suspicion, the likeliest explanation first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason<'a> {
-    /// It broke this promise.
+    /// The driver broke this promise.
     Broke(&'static str),
-    /// It changed mounts without being asked to.
+    /// The driver changed mounts outside of its calls.
     Strayed,
-    /// It refused to unstage a volume that was published nowhere on the node any more: the code, and what it said.
+    /// The driver refused to unstage a volume that was published nowhere on the node: the code and the message.
     KeptStaged(&'a str, &'a str),
-    /// It refused this call for good.
+    /// The driver refused this call with a final error.
     Refused(&'a str),
 }
 
@@ -125,8 +125,8 @@ fn violations(
     found
 }
 
-/// Who has testified. The harness itself looks at calls, mounts and files, even where there were none; of the rest
-/// it knows what it was told.
+/// The witnesses of a trace. Calls, mounts and files are always observed, even if there were none; the other witnesses
+/// count only if the trace has an event of theirs.
 fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
     let mut witnesses = Witness::heard_in(trace);
     witnesses.extend([Witness::Rpc, Witness::Kernel, Witness::File]);
@@ -148,8 +148,8 @@ pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> 
     }
 }
 
-/// What else is left of a volume that a driver does not unstage follows from that.
-fn tell_once_that_it_stays_staged(findings: &mut [Finding]) {
+/// Marks the other findings about a volume that the driver does not unstage as consequences of that one.
+fn explain_by_staged_volume(findings: &mut [Finding]) {
     let stays = |finding: &Finding| finding.party == Party::Driver && finding.contract == STAYS_STAGED;
     if !findings.iter().any(stays) {
         return;
@@ -162,11 +162,11 @@ fn tell_once_that_it_stays_staged(findings: &mut [Finding]) {
     }
 }
 
-/// The rule that a volume is unstaged in the end.
+/// The invariant that each stage is undone in the end.
 const STAYS_STAGED: &str = "INV-007";
 
-/// A broken rule of the volume manager or a controller. Only where the driver did nothing that can have led to it is
-/// it said to be their fault: a driver can unmount, cover or remove what the manager has made.
+/// The finding of a broken invariant of the volume manager or of a controller. It is their fault only if no act of the
+/// driver can have caused it: a driver can unmount, cover or remove what the manager has made.
 fn managers(
     rule: &Rule,
     violation: &Violation,
@@ -182,13 +182,13 @@ fn managers(
     match suspicion.map(|suspicion| suspicion.reason) {
         Some(Reason::Broke(promise)) => consequence(found, promise),
         Some(Reason::Strayed) => consequence(found, STRAY),
-        // What showed at the end: the volume is staged for ever.
+        // The violation was found at the end of the trace: the volume stays staged for ever.
         Some(Reason::KeptStaged(code, message))
             if violation.seq == 0 && !manager::binds_controllers(rule.id) =>
         {
-            let said = symbols.text(message);
+            let message = symbols.text(message);
             let sentence = format!(
-                "{UNSTAGE} of a volume that was unpublished everywhere was refused, with {code} ({said}), and so: {}",
+                "{UNSTAGE} of a volume that was unpublished everywhere was refused, with {code} ({message}), and so: {}",
                 found.sentence
             );
             let cites = format!(
@@ -207,7 +207,7 @@ fn managers(
     }
 }
 
-/// Marks what the volume manager did wrong after the driver had broken a promise in the body of the case.
+/// Marks findings of the volume manager as consequences of the promise that the driver broke in the body of the case.
 pub(crate) fn blame(findings: &mut [Finding], promise: &str) {
     for finding in findings.iter_mut().filter(|finding| finding.is_fault()) {
         if matches!(finding.party, Party::Manager | Party::Unknown) {
@@ -230,7 +230,7 @@ fn breaker(invariant: &str) -> &'static str {
     }
 }
 
-/// What happened, without what was said of whose fault it is.
+/// The sentence of a finding without the part about whose fault it is.
 fn without_verdict(sentence: &str) -> &str {
     let verdict = sentence.strip_prefix(NOT_KNOWN).or_else(|| sentence.strip_prefix(ACQUITTAL));
     match verdict.and_then(|rest| rest.split_once(". ")) {
@@ -259,7 +259,7 @@ fn described(violation: &Violation, symbols: &Symbols) -> String {
     format!("{by}{cause}{at}.")
 }
 
-/// A promise with how far it binds and why.
+/// A promise with its strength and the sentence of CSI.
 pub(crate) fn promise_cited(id: &str) -> String {
     promise::find(id).map_or_else(String::new, |promise| {
         format!("{id}, {}: {}. {}", promise.strength, promise.sentence, promise.basis)
@@ -279,9 +279,9 @@ fn blank(contract: &str, method: &str, cause: &str) -> Finding {
     }
 }
 
-/// The finding of a promise that a case has seen broken by itself.
+/// The finding of a promise that the body of a case has found broken.
 pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
-    // A case may say it in the words of a rule, so that both are one finding.
+    // A case may give the cause in the words of a rule, so that both make the same finding.
     let is_fragment = !method.is_empty() && cause.starts_with(char::is_lowercase) && !cause.ends_with('.');
     Finding {
         party: Party::Driver,
@@ -292,21 +292,21 @@ pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
     }
 }
 
-/// The finding of a recommendation that a driver did not follow when a case asked it.
+/// The finding of a recommendation that the body of a case has found not followed.
 pub(crate) fn ignored(ignored: &Ignored, symbols: &Symbols) -> Finding {
     let Ignored { contract, method, cause, strength } = ignored;
     Finding { strength: Some(*strength), ..promise_broken(contract, method, &symbols.text(cause)) }
 }
 
-/// The finding of a case whose own sentence did not come true, and no promise says why.
+/// The finding of a case that did not see its story, if no broken promise explains it.
 pub(crate) fn story_broken(case: &str, cause: &str, sentence: &str) -> Finding {
     Finding { sentence: cause.to_owned(), cites: sentence.to_owned(), ..blank(case, "", cause) }
 }
 
-/// The contract of what a driver does between its calls, where a promise would have its number.
+/// The contract of a stray: changes of a driver outside of its calls break no numbered promise.
 const STRAY: &str = "stray";
 
-/// Strays and phantoms: what one of the two witnesses did not see.
+/// The findings of strays and phantoms: changes that one of the two witnesses did not see.
 pub(crate) fn irregular(found: &[Found], symbols: &Symbols) -> Vec<Finding> {
     let finding = |Found { kind, what: irregular, .. }: &Found| {
         let phantom = *kind == Kind::Phantom;
@@ -317,7 +317,7 @@ pub(crate) fn irregular(found: &[Found], symbols: &Symbols) -> Vec<Finding> {
         };
         let what = symbols.text(&irregular.what);
         let (party, sentence) = match (phantom, irregular.by) {
-            // A driver may have undone it in between.
+            // The driver may have undone it before the kernel was checked.
             (true, _) => (
                 Party::Unknown,
                 format!("The volume manager announced `{what}`, and the kernel does not show it."),
@@ -338,20 +338,20 @@ pub(crate) fn irregular(found: &[Found], symbols: &Symbols) -> Vec<Finding> {
     findings
 }
 
-/// The promise to treat secrets as such.
+/// The promise not to reveal secrets in errors and logs.
 pub(crate) const SECRETS: &str = "DRV-094";
 
-/// A secret that stands in the error of a call: whoever calls writes it into logs and events.
+/// The finding of a secret in the error of a call: a caller writes errors into logs and events.
 pub(crate) fn secret_repeated(method: &str, key: &str) -> Finding {
     let cause = format!("the message of its error repeats the secret `{key}`");
     let sentence = format!("{method}: {cause}, which the driver was given. Callers log such messages.");
     Finding { sentence, ..promise_broken(SECRETS, method, &cause) }
 }
 
-/// No secret in what a driver tells of a volume.
+/// The promise not to reveal secrets in a context.
 pub(crate) const NO_SECRET_IN_CONTEXT: &str = "DRV-175";
 
-/// A secret that stands in a context that a driver has answered: everybody who may look at the cluster's volumes reads it.
+/// The finding of a secret in a context that a driver has answered: everyone who may read the cluster's volumes sees it.
 pub(crate) fn secret_in_context(method: &str, key: &str) -> Finding {
     let cause = format!("the context that it answers holds the secret `{key}`");
     let sentence =
@@ -359,8 +359,8 @@ pub(crate) fn secret_in_context(method: &str, key: &str) -> Finding {
     Finding { sentence, ..promise_broken(NO_SECRET_IN_CONTEXT, method, &cause) }
 }
 
-/// A secret that stands in a log.
-pub(crate) fn secret_told(file: &str) -> Finding {
+/// The finding of a secret in a log.
+pub(crate) fn secret_in_log(file: &str) -> Finding {
     let cause = format!("a secret is in {file}");
     if file == "driver.log" {
         let sentence = format!("The driver wrote a secret into `{file}`.");
@@ -374,11 +374,11 @@ pub(crate) fn secret_told(file: &str) -> Finding {
     }
 }
 
-/// How many changes of the machine's files are told one by one.
+/// The number of changed files of the machine that are listed one by one.
 const CHANGES: usize = 5;
 
-/// What the driver has written to the machine: that is thrown away, and would not be outside of a sandbox.
-/// With a command that prepares, it may have been that.
+/// The findings of files that the driver has written to the machine: a sandbox throws them away, and without a sandbox
+/// they would stay. If the manifest has `prepare`, that command may have written them.
 pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding> {
     let by = if is_prepared { "The driver, or `prepare` of its manifest," } else { "The driver" };
     let finding = |written: &Written, more: usize| {
@@ -391,7 +391,7 @@ pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding
             method: String::new(),
             cause: written.to_string(),
             party: Party::Driver,
-            // CSI does not forbid it.
+            // CSI does not forbid such files.
             strength: Some(Strength::Advice),
             consequence_of: String::new(),
             sentence: format!("{by} {written} on the machine{others}."),
@@ -401,21 +401,20 @@ pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding
         }
     };
     let more = all.len().saturating_sub(CHANGES);
-    let told = all.iter().take(CHANGES).enumerate();
-    told.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
+    let listed = all.iter().take(CHANGES).enumerate();
+    listed.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
 }
 
-/// The limits of the machine, where a promise would have its number.
+/// The contract of a limit of the machine that the driver has reached, which is no numbered promise.
 const LIMITS: &str = "limits";
 
-/// A limit of the machine's that the driver has come to.
+/// The finding of a limit of the machine that the driver has reached.
 pub(crate) fn used_up(cause: &str, limit: &str) -> Finding {
     let sentence = format!("The driver {cause}: {limit}.");
     Finding { party: Party::Driver, sentence, ..blank(LIMITS, "", cause) }
 }
 
-/// What the findings of a case become that the machine could not carry out: nobody knows what they would be on
-/// another one.
+/// Excuses the findings of a case that the machine could not carry out: on another machine they may not occur.
 pub(crate) fn excuse(findings: &mut [Finding]) {
     for finding in findings.iter_mut().filter(|finding| finding.is_fault()) {
         *finding =
@@ -423,8 +422,8 @@ pub(crate) fn excuse(findings: &mut [Finding]) {
     }
 }
 
-/// The same where the machine was only slow. A promise of the driver's that is broken stays: the rules take no answer
-/// that may come late for a broken one. What it did unasked stays, too. Says whether anything is left against the driver.
+/// Excuses the findings of a case on a machine that was only slow. The driver's broken promises stay, since no rule takes
+/// a late answer for a broken promise, and so do its strays. Returns whether a finding against the driver is left.
 pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
     let is_broken_promise = |finding: &Finding| {
         let is_act = finding.contract.starts_with("DRV-") || finding.contract == STRAY;
@@ -438,7 +437,7 @@ pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
     is_left
 }
 
-/// A call that was not answered in all the time that a case has for it.
+/// The finding of a call without an answer within the case's time for it.
 pub(crate) fn unanswered(method: &str) -> Finding {
     let sentence = format!(
         "{method} was not answered in the time of the case; if the driver needs longer, --timeout gives it more."
@@ -446,11 +445,10 @@ pub(crate) fn unanswered(method: &str) -> Finding {
     Finding { sentence, ..promise_broken("DRV-093", method, NOT_ANSWERED) }
 }
 
-/// The promise not to end by a request.
+/// The promise that no request ends the driver.
 const STAYS_UP: &str = "DRV-097";
 
-/// The finding of a driver that has ended though nobody asked it to. One that came to a limit of the machine's is told
-/// that already.
+/// The finding of a driver that ended unasked; `None` if another finding says that it reached a limit of the machine.
 pub(crate) fn driver_ended(said: &str, others: &[Finding]) -> Option<Finding> {
     let is_explained = others.iter().any(|finding| finding.contract == LIMITS);
     let cause = "the driver ended by itself in the middle of a case";
@@ -458,12 +456,12 @@ pub(crate) fn driver_ended(said: &str, others: &[Finding]) -> Option<Finding> {
     (!is_explained).then_some(found)
 }
 
-/// What a case found wrong when the driver had ended.
+/// A finding of the body of a case as a consequence of the driver's end.
 pub(crate) fn after_the_end(found: &Finding) -> Finding {
     Finding { consequence_of: STAYS_UP.to_owned(), ..found.clone() }
 }
 
-/// The finding of a machine that has not enough of something: which, and what to do.
+/// The finding of a machine that lacks a resource; `said` names the resource and the remedy.
 pub(crate) fn environment(said: &str) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);
     Finding {
@@ -473,10 +471,10 @@ pub(crate) fn environment(said: &str) -> Finding {
     }
 }
 
-/// The finding of a machine that has not enough of something, where a promise would have its number.
+/// The contract of a machine that lacks a resource, which is no numbered promise.
 pub(crate) const ENVIRONMENT: &str = "environment";
 
-/// A log that is longer than what is kept of it. CSI says nothing of logs.
+/// The finding of a log that is too long to be kept whole. CSI has no rule about logs.
 pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {
     let finding = Finding {
         strength: Some(Strength::Advice),

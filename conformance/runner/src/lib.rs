@@ -1,10 +1,10 @@
-//! A run: which cases, in which order, in which worker, and what is made of how each ended.
+//! A run: selects cases, dispatches each to a worker, judges its trace, and reports the result.
 //!
-//! [`select`] knows what a command line means. The [dispatcher](dispatch) knows cases, lanes and reporters. Each case
-//! runs in a [worker], a process of its own that is the root of its own namespaces; the run holds its lifeline. What
-//! the worker sees after the case, unasked, is judged and becomes [findings](finding::Finding), each told once
-//! in a run. The dispatcher emits [events](event::Event) and [reporters](report) render them: the terminal, JSON,
-//! JUnit, HTML, annotations. [Exit codes](exit_code) are an interface.
+//! [`select`] chooses the cases of a command line. The [dispatcher](dispatch) knows cases, lanes and reporters. Each case
+//! runs in a [worker], a process with its own namespaces; the run holds its lifeline. After each case the worker looks for
+//! leftovers and judges the trace: broken promises become [findings](finding::Finding), each reported once in a run. The
+//! dispatcher emits [events](event::Event) and [reporters](report) render them: the terminal, JSON, JUnit, HTML,
+//! annotations. [Exit codes](exit_code) are an interface.
 
 mod clean;
 pub mod difference;

@@ -1,4 +1,4 @@
-//! The directory of one worker: the logs that are written there, and what is read from them.
+//! The logs in the directory of one worker.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::path::Path;
 use harness::masks::Masks;
 use harness::private;
 
-/// The logs that a case writes, in the order they are worth reading.
+/// The logs that a case writes, the most useful first.
 pub const FILES: [&str; 6] =
     ["journal.txt", "driver.log", "manager.log", "kernel.log", "worker.log", "trace.jsonl"];
 
-/// Takes secrets out of all logs; says of which they could not be taken.
+/// Masks secrets in all logs. Returns an error text for each log that could not be rewritten.
 pub fn hide_secrets(directory: &Path, masks: &Masks) -> Vec<String> {
     let all = FILES.iter().chain(&["container.log"]);
     let unhidden =
@@ -19,7 +19,7 @@ pub fn hide_secrets(directory: &Path, masks: &Masks) -> Vec<String> {
     all.copied().filter_map(|file| unhidden(&file)).collect()
 }
 
-/// The last lines a worker wrote outside its reports: a panic before it could say anything.
+/// The last lines that a worker wrote outside of its reports, such as a panic at its start.
 pub fn last_words(directory: &Path) -> Vec<String> {
     let text = std::fs::read(directory.join("worker.log")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -27,7 +27,7 @@ pub fn last_words(directory: &Path) -> Vec<String> {
     lines[lines.len().saturating_sub(10)..].to_vec()
 }
 
-/// Writes a text into a worker's directory, if there is any.
+/// Writes a text into a worker's directory, unless the text is empty.
 pub fn keep(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
@@ -35,7 +35,7 @@ pub fn keep(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     private::write(&directory.join(name), text)
 }
 
-/// Whether one of these texts is in a file, which may be larger than memory. A file that is not there holds nothing.
+/// Whether one of these texts is in a file, which may be larger than memory. `false` if there is no such file.
 pub fn contains_any(file: &Path, texts: &[&str]) -> io::Result<bool> {
     contains_any_by(file, texts, 1 << 20)
 }
@@ -57,7 +57,7 @@ fn contains_any_by(file: &Path, texts: &[&str], chunk: usize) -> io::Result<bool
         if read == 0 {
             return Ok(false);
         }
-        // A text that lies across the edge is found with the next part.
+        // The end of this part stays in the window, for a text that goes on in the next part.
         window.drain(..window.len().saturating_sub(longest.saturating_sub(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! Several runs as one: the parts of a sharded run, or runs of different cases.
+//! Merges runs into one: the shards of a run, or runs of different cases.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn promises(first: Vec<PromiseRecord>, second: Vec<PromiseRecord>) -> Vec<Promis
 
 fn joined(first: PromiseRecord, second: PromiseRecord) -> PromiseRecord {
     let judged_in = first.judged_in + second.judged_in;
-    // What says most stands first in the order of standings.
+    // The order of standings is broken, kept, not tried, not observable: the smaller one wins.
     let (stronger, _) = if first.standing <= second.standing { (first, second) } else { (second, first) };
     let lacks = if stronger.standing == Standing::NotObservable { stronger.lacks } else { vec![] };
     PromiseRecord { judged_in, lacks, ..stronger }

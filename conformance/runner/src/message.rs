@@ -1,4 +1,4 @@
-//! What the run and a worker say to each other: one JSON document in, JSON lines out.
+//! The messages between a run and a worker: one JSON document in, JSON lines out.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use crate::event::Status;
 use crate::finding::Finding;
 use crate::promises::Judged;
 
-/// The descriptor a worker reports on.
+/// The descriptor on which a worker reports.
 pub const REPORT_FD: i32 = 3;
 /// The descriptor whose end means that the run is gone.
 pub const LIFELINE_FD: i32 = 4;
 
-/// What a worker is told, on standard input.
+/// The assignment of a worker, on its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Assignment {
     pub task: Task,
@@ -26,7 +26,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// How long it may take by its own reckoning.
+    /// The time limit that the worker sets itself.
     pub fn limit(&self) -> Duration {
         match self.task {
             Task::Cases(..) => SHIFT + self.orders.timeout,
@@ -35,7 +35,7 @@ impl Assignment {
     }
 }
 
-/// What a worker is for.
+/// The task of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -45,36 +45,37 @@ pub enum Task {
     Case(CaseId, Box<Abilities>),
     /// Carry out cases one after the other on one driver, until one does not pass or [`SHIFT`] is over.
     Cases(Vec<SharedCase>, Box<Abilities>),
-    /// Play what no case says.
+    /// Play a script instead of a case.
     Play(Script),
 }
 
 impl Task {
-    /// Whether it runs a program at the terminal of the run.
+    /// Whether the task runs a program at the terminal of the run.
     pub fn needs_terminal(&self) -> bool {
         matches!(self, Self::Play(Script::Manifests(Manifests { inside: Some(_), .. })))
     }
 }
 
-/// So long cases are begun on one driver: what is found at its end is told only then, and nobody likes to wait for it.
+/// The time during which cases are begun on one driver. Findings at the driver's end are reported only then, so the time is
+/// short.
 pub const SHIFT: Duration = Duration::from_secs(3);
 
-/// A case on a driver that other cases have as well.
+/// A case that shares its driver with other cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedCase {
     pub id: CaseId,
-    /// Where its own logs go. Exists; the driver's are in the directory of the orders.
+    /// The existing directory for the case's own logs; the driver's are in the directory of the orders.
     pub directory: PathBuf,
     pub seed: u64,
 }
 
-/// What is played instead of a case.
+/// A script that is played instead of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Script {
     /// The text of a scenario.
     Scenario(String),
-    /// Manifests, until they were seen enough.
+    /// Manifests, until the user ends the run.
     Manifests(Manifests),
 }
 
@@ -83,9 +84,9 @@ pub enum Script {
 pub struct Manifests {
     /// Name and text of each file.
     pub files: Vec<(String, String)>,
-    /// Whether it is over as soon as all pods have their volumes.
+    /// Whether the run ends as soon as all pods have their volumes.
     pub once: bool,
-    /// What runs in a container as soon as all pods have their volumes; then it is over.
+    /// The program that runs in a container as soon as all pods have their volumes; the run ends with it.
     pub inside: Option<Inside>,
 }
 
@@ -97,36 +98,36 @@ pub struct Inside {
     /// Its container; the first one if none is named.
     pub container: Option<String>,
     pub command: Vec<String>,
-    /// Whether it is a shell, beside which nothing else is told.
+    /// Whether the program is a shell: nothing else is printed while it runs.
     pub is_shell: bool,
 }
 
-/// How a script went.
+/// The outcome of a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Played {
-    /// What did not come, with the state that was there instead.
+    /// Expectations that were not met, each with the state that was there instead.
     pub failures: Vec<String>,
-    /// What would not be taken down.
+    /// Resources that could not be taken down.
     pub left: Vec<String>,
 }
 
-/// One line of what a worker says.
+/// A message of a worker: one line of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// What a case says while it runs.
+    /// The progress of a case.
     Progress(Progress),
     /// The answer to [`Task::Ask`].
     Abilities(Box<Abilities>),
     /// The sandbox, the driver or the node could not be brought up.
     Refused(Refusal),
-    /// What a player has to tell while it plays.
+    /// A line of a player, for the user.
     Told(String),
-    /// What the rules say against the driver or the node while manifests are played.
+    /// A finding against the driver or the node while manifests are played.
     Found(Box<Finding>),
-    /// Every pod of the manifests that are played has its volumes, or has those that it can get.
+    /// Every pod of the manifests has all the volumes that it can get.
     Ready,
-    /// The program in a container has ended, with this code: the terminal is the run's again.
+    /// The program in a container has ended with this code: the run has its terminal back.
     Exited(u8),
     /// The end of a scenario. The last line.
     Played(Played),
@@ -134,33 +135,30 @@ pub enum Said {
     Outcome(Box<Outcome>),
     /// The next of several cases begins. Its steps and its outcome follow.
     Begun(CaseId),
-    /// The driver that several cases had has ended, and what that showed, if anything. The last line.
+    /// A shared driver has ended, with the findings of its end, if any. The last line.
     DriverEnded(Option<Box<Outcome>>),
-    /// The sandbox stays as it is until the run lets go. The last line.
+    /// The sandbox stays until the run closes the lifeline. The last line.
     Kept,
 }
 
-/// How a case went, as its worker saw it.
+/// The outcome of a case, as its worker saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Passed, failed, leaked, error or driver exited: expectations are the run's business.
+    /// Passed, failed, leaked, error or driver exited. The run applies the manifest's expected failures.
     pub status: Status,
-    /// How long it took.
     pub seconds: f64,
-    /// Where it broke.
+    /// The step at which the story broke.
     pub breakage: Option<Breakage>,
-    /// What was found.
     pub findings: Vec<Finding>,
-    /// What it says of the promises that held.
+    /// The promises that were kept or not observable.
     #[serde(default)]
     pub judged: Judged,
-    /// What was left behind.
     pub left_behind: Vec<String>,
-    /// What the kernel said.
+    /// Defects in the kernel's log.
     pub kernel: Vec<String>,
-    /// What could not be checked, and why.
+    /// Checks that could not be made, each with the reason.
     pub unchecked: Vec<String>,
-    /// What was waited for in vain.
+    /// Waits that ended without success.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub dead_ends: BTreeSet<String>,
 }

@@ -1,4 +1,4 @@
-//! What is played without a case, held against the same rules as a case: while it happens, and at its end.
+//! The findings of scenarios and manifests: the rules of cases, applied while they are played and at their end.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use harness::journal::Journal;
 use crate::finding::Finding;
 use crate::judge;
 
-/// The witnesses that speak wherever something is played: calls, mounts, and what the node announces.
+/// The witnesses of whatever is played.
 const WITNESSES: [Witness; 3] = [Witness::Rpc, Witness::Kernel, Witness::File];
 
-/// The findings of what is played. Each is given out once.
+/// The findings so far. Each is returned once.
 pub struct Findings {
     judge: Judge,
-    /// How many lines of the journal are judged.
+    /// The number of lines of the journal that are judged.
     judged: usize,
     given: BTreeSet<(String, String, String)>,
 }
@@ -28,7 +28,7 @@ impl Default for Findings {
 }
 
 impl Findings {
-    /// What the driver has broken since the last look.
+    /// The driver's broken promises since the last call.
     pub fn since(&mut self, journal: &Journal) -> Vec<Finding> {
         let lines = journal.since(self.judged);
         self.judged += lines.len();
@@ -41,8 +41,8 @@ impl Findings {
         self.new_ones(found)
     }
 
-    /// What else is found in all of it. `rest` says what is still wanted; without it things were cut off, and what
-    /// should happen in the end is not asked for.
+    /// The findings of the whole journal that are new. `rest` is the desired state at the end; without it the journal was cut
+    /// off, and rules do not ask for events that should happen eventually.
     pub async fn at_the_end(&mut self, journal: &Journal, rest: Option<&Rest>) -> Vec<Finding> {
         let (mut found, _) = judge::judgement(&journal.trace(), rest, journal.symbols());
         journal.suspects_settle().await;
@@ -53,7 +53,7 @@ impl Findings {
         self.new_ones(found)
     }
 
-    /// The end of a driver that was asked for by nobody.
+    /// The finding of a driver that ended unasked.
     pub fn driver_ended(&mut self, said: &str) -> Vec<Finding> {
         self.new_ones(judge::driver_ended(said, &[]))
     }

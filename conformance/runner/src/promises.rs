@@ -1,7 +1,7 @@
-//! What a run knows of each promise: kept, broken, not tried or not observable.
+//! The standing of each promise after a run: kept, broken, not tried or not observable.
 //!
-//! A case tells which promises it had an occasion to judge. A promise without a single occasion in the whole run is
-//! not kept: either nothing tried it, or nothing in this run could have seen it broken.
+//! A case reports the promises that it tried. A promise that no case of the run tried is not kept: it was not tried, or no
+//! case could have seen it broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,16 +14,16 @@ use testbed::case::Case;
 
 use crate::finding::Party;
 
-/// What one case says of promises, beside its findings.
+/// The verdicts of one case beside its findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Those that it tried and that held.
+    /// Promises that were tried and kept.
     pub kept: BTreeSet<String>,
-    /// Those whose rule needs a witness that the case did not have.
+    /// Promises whose rule needs a witness that the case did not have.
     pub unobservable: BTreeMap<String, Vec<Witness>>,
 }
 
-/// What became of a promise in a run.
+/// The standing of a promise after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -53,26 +53,26 @@ impl fmt::Display for Standing {
     }
 }
 
-/// A promise with what became of it in a run.
+/// A promise with its standing after a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseRecord {
     /// `DRV-…` or `INV-…`.
     pub id: String,
-    /// Whom it binds.
+    /// The part that the promise binds.
     pub binds: Party,
-    /// How far it binds a driver.
+    /// The strength of a driver's promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strength: Option<Strength>,
     pub sentence: String,
     pub standing: Standing,
-    /// How many cases had an occasion to break it.
+    /// The number of cases that tried it.
     pub judged_in: usize,
-    /// The witnesses that its rule would take, where they are missing.
+    /// The missing witnesses of its rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<Witness>,
 }
 
-/// Promises that something other than a rule or the body of a case judges.
+/// Promises that neither a rule nor the body of a case judges, and the part of the suite that does.
 const JUDGED_BY_THE_SUITE: &[(&str, &str)] = &[
     ("DRV-001", "the first questions to the driver"),
     ("DRV-002", "the first questions to the driver"),
@@ -93,9 +93,9 @@ const JUDGED_BY_THE_SUITE: &[(&str, &str)] = &[
     ("DRV-175", "the answers to all calls with secrets"),
 ];
 
-/// What judges a promise beside rules and the bodies of cases.
+/// The parts of the suite that judge a promise beside rules and the bodies of cases.
 pub fn judged_by_the_suite(id: &str) -> impl Iterator<Item = &'static str> {
-    JUDGED_BY_THE_SUITE.iter().filter(move |(promise, _)| *promise == id).map(|(_, what)| *what)
+    JUDGED_BY_THE_SUITE.iter().filter(move |(promise, _)| *promise == id).map(|(_, part)| *part)
 }
 
 /// Whether anything in this program could see the promise broken.
@@ -109,7 +109,7 @@ fn rule(id: &str) -> Option<&'static Rule> {
     driver::RULES.iter().copied().chain(manager::all()).find(|rule| rule.id == id)
 }
 
-/// How many of a driver's promises stand how: `1 broken, 61 kept, 40 not tried, 5 not observable`.
+/// The number of a driver's promises by standing: `1 broken, 61 kept, 40 not tried, 5 not observable`.
 pub(crate) struct Counts<'a>(pub(crate) &'a [PromiseRecord]);
 
 impl fmt::Display for Counts<'_> {

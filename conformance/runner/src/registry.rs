@@ -1,7 +1,7 @@
 //! The registry of promises: each with its rule, the cases that judge it, and the sabotages that break it.
 //!
-//! The catalogue has the sentence and its place in CSI, a case adds itself when it is linked, and fake-csi names the
-//! promise of each of its sabotages. Here they meet; nothing is listed twice.
+//! The catalogue has the sentence and its section of CSI, a case registers itself when it is linked, and fake-csi names the
+//! promise of each of its sabotages. This file joins them; nothing is listed twice.
 
 use contracts::driver;
 use contracts::promise::{self, Promise};
@@ -11,15 +11,15 @@ use testbed::case::{self, About, Case};
 
 use crate::promises::judged_by_the_suite;
 
-/// A promise of a driver, with all that this program can do about it.
+/// A promise of a driver, with everything in this program that judges or breaks it.
 #[derive(Debug)]
 pub struct Entry {
     pub promise: &'static Promise,
     /// The rule that judges it in every trace.
     pub rule: Option<&'static Rule>,
-    /// What judges it in every run beside the rules.
+    /// The parts of the suite that judge it in every run, beside the rules.
     pub suite: Vec<&'static str>,
-    /// The cases that judge it, or give a rule the occasion to.
+    /// The cases that judge it, or that let a rule try it.
     pub cases: Vec<&'static Case>,
     /// The faults of fake-csi that break it.
     pub sabotages: Vec<Sabotage>,
@@ -43,7 +43,7 @@ pub fn find(id: &str) -> Option<Entry> {
     promise::find(id).map(|promise| entry(promise, &case::all()))
 }
 
-/// The cases that can see a sabotage. One that the first questions see needs some case to ask them.
+/// The cases that can find a sabotage. If the first questions find it, any one case will do, as it starts the driver.
 pub fn cases_that_see(sabotage: Sabotage) -> Vec<&'static Case> {
     let cases = case::all();
     let judging: Vec<_> = judging(sabotage.promise(), &cases).collect();

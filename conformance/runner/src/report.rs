@@ -10,9 +10,8 @@ mod skips;
 
 use crate::event::Event;
 
-/// Something that shows a run while it happens.
+/// Shows a run while it happens.
 pub trait Reporter {
-    /// Takes one event. An error ends the run: a report that cannot be written must not look like one
-    /// that was.
+    /// Takes one event. An error ends the run: a report that could not be written must not go unnoticed.
     fn report(&mut self, event: &Event) -> anyhow::Result<()>;
 }

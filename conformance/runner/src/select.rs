@@ -1,7 +1,7 @@
-//! Which cases a command line means.
+//! Selects cases by filters, subject and shard.
 //!
 //! A filter is a substring of an id or, with `*` or `?` in it, a glob over the whole id. A filter that
-//! matches nothing is an error with the nearest ids: a typing mistake must not shrink a run in silence.
+//! matches no case is an error with the nearest ids: a typing mistake must not shrink a run unnoticed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +11,23 @@ use testbed::need::{Missing, Provider};
 
 use crate::event::Status;
 
-/// What to run.
+/// The selection of a command line.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Any of these; none at all means every case.
+    /// Cases that match one of these; empty for all cases.
     pub filters: Vec<String>,
-    /// None of these.
+    /// Cases that match one of these are left out.
     pub exclude: Vec<String>,
-    /// Only cases about this; none means both.
+    /// Only cases with this subject; `None` for all.
     pub about: Option<About>,
-    /// The part of the whole that this run is.
     pub shard: Option<Shard>,
 }
 
 /// One of `of` equal parts, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which part.
     pub part: usize,
-    /// How many parts there are.
+    /// The number of parts.
     pub of: usize,
 }
 
@@ -69,7 +67,7 @@ impl fmt::Display for NoMatch {
 }
 
 impl Selection {
-    /// The cases of `all` that are meant, in order.
+    /// The selected cases of `all`, in order.
     ///
     /// The shard is cut after filtering, by position, so that the shards of one command line are disjoint
     /// and together complete.
@@ -95,7 +93,7 @@ impl Selection {
     }
 }
 
-/// Whether a filter means a case.
+/// Whether a filter matches a case.
 pub fn matches(filter: &str, id: &CaseId) -> bool {
     if filter.contains(['*', '?']) {
         glob(filter.as_bytes(), id.as_str().as_bytes())
@@ -104,7 +102,7 @@ pub fn matches(filter: &str, id: &CaseId) -> bool {
     }
 }
 
-/// `*` is any run of characters, `?` any one; everything else is itself.
+/// Matches a glob: `*` is any sequence of characters, `?` any character.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.first(), text.first()) {
         (None, None) => true,
@@ -115,7 +113,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The ids most like what was typed, best first: whole ids and their last parts are both tried.
+/// The ids most similar to a mistyped one, best first; its similarity to whole ids and to their last parts counts.
 pub fn nearest(typed: &str, ids: &[CaseId]) -> Vec<CaseId> {
     let likeness = |id: &CaseId| {
         let last = id.as_str().rsplit("::").next().unwrap_or_default();
@@ -128,23 +126,23 @@ pub fn nearest(typed: &str, ids: &[CaseId]) -> Vec<CaseId> {
 
 /// The status and the reasons of a case that cannot run; none if it can.
 ///
-/// The driver comes first: where it does not claim a thing, no machine would help. The machine's reasons are
-/// told as well, because whoever reads them wants to know everything that is in the way.
+/// The driver's reasons come first: a case that the driver cannot run is skipped on any machine. The machine's reasons
+/// are listed as well, so that the list is complete.
 pub fn skip(missing: &[Missing]) -> Option<(Status, Vec<String>)> {
     if missing.is_empty() {
         return None;
     }
     let drivers = missing.iter().any(|missing| missing.need.provider() == Provider::Driver);
     let status = if drivers { Status::SkippedDriver } else { Status::SkippedHost };
-    let said = |missing: &Missing| match (missing.need.provider(), drivers) {
+    let reason = |missing: &Missing| match (missing.need.provider(), drivers) {
         (Provider::Host, true) => format!("host: {}", missing.reason),
         _ => missing.reason.clone(),
     };
     let mut ordered: Vec<&Missing> = missing.iter().collect();
     ordered.sort_by_key(|missing| missing.need.provider());
     let mut reasons: Vec<String> = Vec::new();
-    for reason in ordered.into_iter().map(said) {
-        // A driver without CreateVolume lacks every kind of volume for one reason.
+    for reason in ordered.into_iter().map(reason) {
+        // A driver without CreateVolume lacks several needs for the same reason.
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_told_and_the_driver_comes_first() {
+    fn every_reason_is_listed_and_the_driver_comes_first() {
         let mut ground = Ground::default();
         ground.lacks(Need::Loop, "`/dev/loop-control` is not there");
         ground.lacks(Need::Block, "does not create block volumes");

@@ -1,6 +1,6 @@
-//! What has changed since an earlier run: findings that are new, mended or still there, and cases that take longer.
+//! The difference from an earlier run: findings that are new, mended or still there, and cases that take longer.
 //!
-//! It tells, and decides nothing: a run exits as it would without it. [`difference`](crate::difference) finds it.
+//! It is only reported: the exit code does not depend on it. [`difference`](crate::difference) computes it.
 
 use serde::{Deserialize, Serialize};
 use testbed::case::CaseId;
@@ -8,21 +8,21 @@ use testbed::case::CaseId;
 /// The difference between two runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Since {
-    /// The earlier run, as the user has named it.
+    /// The earlier run, as the user named it.
     pub run: String,
     pub new: Vec<Fault>,
     pub mended: Vec<Fault>,
     pub still_there: Vec<Fault>,
-    /// Of the earlier run, and none of their cases came to a verdict in this one.
+    /// Faults of the earlier run whose cases had no verdict in this run.
     pub not_tried: Vec<Fault>,
-    /// Passed in both, and took much longer in this one.
+    /// Cases that passed in both runs and took much longer in this one.
     pub slower: Vec<Slower>,
 }
 
-/// Something that was found, and the case that shows it best.
+/// A fault, and the case that shows it best.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The promise; the case itself where no promise says it.
+    /// The promise; the case itself if there is no promise.
     pub contract: String,
     pub case: CaseId,
     pub sentence: String,
@@ -37,7 +37,7 @@ pub struct Slower {
 }
 
 impl Since {
-    /// The faults by what became of them, each list with its word.
+    /// The lists of faults, each with its label.
     pub fn lists(&self) -> [(&'static str, &[Fault]); 4] {
         [
             ("new", &self.new),
@@ -47,12 +47,12 @@ impl Since {
         ]
     }
 
-    /// `1 new, 2 mended, 1 slower`; what is not there is not said.
+    /// `1 new, 2 mended, 1 slower`, without empty lists.
     pub fn tally(&self) -> String {
         let counts = self.lists().map(|(word, list)| (word, list.len()));
         let counts = counts.into_iter().chain([("slower", self.slower.len())]);
-        let told: Vec<String> =
+        let parts: Vec<String> =
             counts.filter(|(_, count)| *count > 0).map(|(word, count)| format!("{count} {word}")).collect();
-        if told.is_empty() { "nothing has changed".to_owned() } else { told.join(", ") }
+        if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
     }
 }

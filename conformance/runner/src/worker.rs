@@ -1,7 +1,7 @@
 //! The worker: one process that carries out one case, in a sandbox of its own.
 //!
-//! It is told what to do on standard input and says how it went on descriptor 3. Its first act is to enter
-//! the sandbox, while it has one thread; whatever it mounts, starts or writes there dies with it.
+//! It reads its assignment from standard input and reports on descriptor 3. First it enters the sandbox, while it has one
+//! thread; its mounts, processes and files there end with it.
 
 mod aftermath;
 mod disk;
@@ -46,11 +46,11 @@ use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, 
 use crate::promises::Judged;
 use aftermath::Aftermath;
 
-/// Plays a script in a sandbox: what a worker is given for what this crate knows nothing of.
+/// Plays a script in a sandbox. The command line passes it in, because this crate does not depend on scripts.
 pub type Player =
     for<'a> fn(&'a Orders, &'a Sandbox, &'a Script, &'a Voice) -> LocalBoxFuture<'a, Result<Played, Refusal>>;
 
-/// Carries out the assignment on standard input. To be called first thing in `main`, with one thread.
+/// Carries out the assignment on standard input. Must be called at the start of `main`, with one thread.
 pub fn main(player: Player) -> ExitCode {
     // SAFETY: the run gave this process these two descriptors and nothing in it has touched them yet.
     let (report, lifeline) = unsafe { (File::from_raw_fd(REPORT_FD), OwnedFd::from_raw_fd(LIFELINE_FD)) };
@@ -64,7 +64,7 @@ pub fn main(player: Player) -> ExitCode {
 
 fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refusal> {
     let mut assignment = read_assignment().map_err(|error| Refusal::ours(error.as_ref()))?;
-    // From outside of the sandbox, which may not show these files.
+    // Before the sandbox is entered: these files may not be visible in it.
     voice.hide(Masks::of(&assignment.orders.manifest));
     let directory = held(&assignment.orders.directory);
     assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
@@ -93,7 +93,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let shared = foreign::shared_node(orders);
     let disk = orders.disk.as_deref().map(|disk| disk::mounted(disk, orders.cuts == 0)).transpose();
     let disk = disk.map_err(|error| Refusal::ours(error.as_ref()))?;
-    // All of a guest is thrown away.
+    // A guest is thrown away as a whole, so it need not be protected from the driver.
     let machine = MachineOptions { contained: !in_guest(), ..machine_options(&orders.manifest) };
     let options = SandboxOptions {
         lifeline,
@@ -105,7 +105,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
         machine,
         ..SandboxOptions::default()
     };
-    // From here on this is another process, and the one that was started only waits for it.
+    // `enter` continues in a new process; the one that called it only waits for that.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);
         Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver_has_ended: false }
@@ -113,17 +113,17 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     Ok((assignment, sandbox))
 }
 
-/// Keeps a descriptor of the run's terminal from all processes that this one starts.
+/// Closes a descriptor of the run's terminal in all processes that this one starts.
 fn close_on_exec(number: RawFd) -> nix::Result<()> {
     // SAFETY: the run gave this process this descriptor, and nothing closes it.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map(drop)
 }
 
-/// A path to a directory that leads there also from a sandbox that does not show it.
+/// A path to a directory that works in a sandbox where the directory is not visible.
 fn held(directory: &Path) -> anyhow::Result<PathBuf> {
     let opened = File::open(directory).with_context(|| format!("cannot open `{}`", directory.display()))?;
-    // Never closed: it is used to the very end.
+    // Never closed: the path is used until the process ends.
     Ok(PathBuf::from(format!("/proc/self/fd/{}", opened.into_raw_fd())))
 }
 
@@ -135,13 +135,13 @@ fn read_assignment() -> anyhow::Result<Assignment> {
 
 fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice) {
     let Assignment { task, orders } = assignment;
-    // One thread: the journal's order is then the order in which things are done.
+    // One thread, so that the order of the journal is the order of the acts.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return voice.say(&Said::Refused(Refusal::ours(&error))),
     };
-    let said = runtime.block_on(async {
+    let last = runtime.block_on(async {
         match task {
             Task::Ask => {
                 ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
@@ -157,12 +157,12 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
             }
         }
     });
-    voice.say(&said);
-    // A thread that waits for a dead server would be waited for.
+    voice.say(&last);
+    // Not dropped: that would wait for threads that may be waiting for a dead server.
     runtime.shutdown_background();
 }
 
-/// A script that was still at work at its deadline.
+/// The refusal of a script that had not ended at its deadline.
 fn too_late(timeout: Duration) -> Refusal {
     let chain = vec![format!("It did not end within {} s.", timeout.as_secs_f64())];
     Refusal {
@@ -197,16 +197,16 @@ async fn run_case(
     let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
     let outcome = outcome(case, failure, after, &cx, seconds);
     let stays = orders.keep && outcome.status.is_bad();
-    let said = Said::Outcome(Box::new(outcome));
+    let outcome = Said::Outcome(Box::new(outcome));
     if stays {
-        voice.say(&said);
-        // Without it the sandbox is there all the same, and has to be asked for by its run.
+        voice.say(&outcome);
+        // An error is ignored: only `volproof enter` needs the record.
         drop(sandbox.record_kept());
         voice.say(&Said::Kept);
-        // The bed goes on meanwhile: what still runs in it has its calls answered.
+        // The testbed stays up meanwhile and answers the calls of its processes.
         return std::future::pending().await;
     }
-    said
+    outcome
 }
 
 fn find(id: &CaseId) -> Result<&'static Case, Refusal> {
@@ -216,7 +216,7 @@ fn find(id: &CaseId) -> Result<&'static Case, Refusal> {
     })
 }
 
-/// The outcome of a case, with what its testbed has to add.
+/// The outcome of a case, with the claims and waits of its testbed.
 fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, seconds: f64) -> Outcome {
     let shared = cx.shared();
     let journal = &shared.bed.journal;
@@ -236,7 +236,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     let run = load::within(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
     let ended = tokio::select! {
         biased;
-        // Nothing that a case waits for will come from a dead driver.
+        // No wait of a case can succeed after the driver has ended.
         exit = shared.bed.driver_crashes() => {
             return Err(lost_driver(&shared, exit).await);
         }
@@ -246,7 +246,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     match ended {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(failure))) => {
-            // A call that breaks off is heard of before the end of the process that broke it off.
+            // A broken connection is seen before the end of the driver that caused it.
             if let Some(exit) = shared.bed.exit_under_way().await {
                 return Err(lost_driver(&shared, exit).await);
             }
@@ -254,17 +254,17 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
         Ok(Err(_)) => {
-            let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
-            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]).into() })
+            let message = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
+            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![message]).into() })
         }
         Err(late) => {
-            let said = format!("The case did not end within {} s.", orders.timeout.as_secs_f64());
+            let late_end = format!("The case did not end within {} s.", orders.timeout.as_secs_f64());
             if !late.is_cut_short {
                 shared.bed.note_unanswered(&shared.bed.journal);
             }
             let what = match late.is_cut_short {
-                true => What::Environment(vec![late.to_string(), said]),
-                false => What::Broken { chain: vec![said], seen: None },
+                true => What::Environment(vec![late.to_string(), late_end]),
+                false => What::Broken { chain: vec![late_end], seen: None },
             };
             let failure = Failure { after: last.step, at: last.at, what: what.into() };
             Err(failure.with_under_way(shared.bed.under_way().await))
@@ -278,7 +278,7 @@ async fn lost_driver(shared: &Shared, exit: Exit) -> Failure {
     Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.bed.look()) }.into() }
 }
 
-/// Keeps the words and the place of a panic; the backtrace goes to the worker's log.
+/// Keeps the message and the line of a panic; the backtrace goes to the worker's log.
 fn catch_panics() -> Rc<RefCell<Option<String>>> {
     thread_local! {
         static SAID: Rc<RefCell<Option<String>>> = Rc::default();
@@ -291,7 +291,7 @@ fn catch_panics() -> Rc<RefCell<Option<String>>> {
     SAID.with(Rc::clone)
 }
 
-/// One status for the body's end and everything that was seen after it.
+/// The status of a case, from the end of its body and everything that was seen after it.
 fn status_and_findings(
     case: &Case,
     failure: Option<Failure>,
@@ -307,10 +307,10 @@ fn status_and_findings(
     findings.dedup_by(|a, b| a.key() == b.key());
     let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
     match (&driver_exited, broken) {
-        // Whatever was found wrong then is the answer of no driver.
-        (Some(said), broken) => {
+        // The broken promise is a consequence of the driver's end.
+        (Some(end), broken) => {
             findings.extend(broken.map(|broken| judge::after_the_end(&broken)));
-            findings.extend(judge::driver_ended(said, &findings));
+            findings.extend(judge::driver_ended(end, &findings));
         }
         (None, Some(broken)) => {
             judge::blame(&mut findings, &broken.contract);
@@ -321,7 +321,7 @@ fn status_and_findings(
     if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
         let is_the_drivers = judge::excuse_slowness(&mut findings);
         judged = Judged::default();
-        findings.extend(chain.first().filter(|_| !is_the_drivers).map(|said| judge::environment(said)));
+        findings.extend(chain.first().filter(|_| !is_the_drivers).map(|lack| judge::environment(lack)));
     }
     judge::sort(&mut findings);
     let seen = Seen {
@@ -336,7 +336,7 @@ fn status_and_findings(
     if let Some(breakage) = &mut breakage {
         breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
     }
-    // No numbered promise says it, so it is the promise of this very case that is broken.
+    // No numbered promise explains the failure, so the finding is that the case did not see its story.
     if let (Status::Failed, Some(breakage)) = (status, &breakage)
         && !findings.iter().any(Finding::is_fault)
     {
@@ -344,22 +344,22 @@ fn status_and_findings(
         let own = breakage.cause.first().map(|cause| judge::story_broken(id.as_str(), cause, &sentence));
         findings.splice(..0, own);
     }
-    if let Some(said) = driver_exited {
+    if let Some(end) = driver_exited {
         match &mut breakage {
-            // The body may have ended for that very reason.
-            Some(breakage) if breakage.cause.contains(&said) => {}
-            Some(breakage) => breakage.cause.insert(0, said),
-            None => breakage = Some(aftermath::at_the_end(said, case.place())),
+            // The body may have ended because of the driver's end.
+            Some(breakage) if breakage.cause.contains(&end) => {}
+            Some(breakage) => breakage.cause.insert(0, end),
+            None => breakage = Some(aftermath::at_the_end(end, case.place())),
         }
     }
     let dead_ends = BTreeSet::new();
     Outcome { status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, dead_ends }
 }
 
-/// What a status is made of.
+/// The observations that decide the status of a case.
 struct Seen<'a> {
     driver_exited: bool,
-    /// What ended the body of the case, if it did not come to its end.
+    /// The failure that ended the body of the case early.
     body: Option<&'a What>,
     findings: &'a [Finding],
     kernel: &'a [String],
@@ -367,7 +367,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// `Failed` and `Leaked` are the driver's, or of a case whose own assertion failed; `Error` is ours.
+    /// `Failed` and `Leaked` are the driver's fault or a failed assertion of the case; `Error` is ours.
     fn status(&self) -> Status {
         let at_fault =
             |party: Party| self.findings.iter().any(|finding| finding.is_fault() && finding.party == party);
@@ -391,14 +391,14 @@ impl Seen<'_> {
     }
 }
 
-/// The numbered promise that a case has found broken, if that is what ended it.
+/// The finding of the promise whose violation ended the body of the case.
 fn broken_promise(what: &What, symbols: &Symbols) -> Option<Finding> {
     let What::Promise { contract, method, cause } = what else { return None };
-    // The driver's words may have the id of a volume in them, which is another one each time.
+    // With symbols, because a message of the driver may contain the id of a volume, which differs in each run.
     Some(judge::promise_broken(contract, method, &symbols.text(cause)))
 }
 
-/// Descriptor 3.
+/// Writes messages to the run, on descriptor 3, without secrets.
 #[derive(Debug, Clone)]
 pub struct Voice {
     out: Rc<RefCell<File>>,
@@ -406,22 +406,22 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// A case on its testbed, whose steps this voice says.
+    /// The context of a case whose steps are reported through this voice.
     fn context(&self, bed: Bed, case: &Case, orders: &Orders) -> Cx {
         let speak = self.clone();
-        Cx::new(bed, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))))
+        Cx::new(bed, case.place(), orders, Box::new(move |progress| speak.say(&Said::Progress(progress))))
     }
 
-    /// From now on says none of these secrets, nor any that is added to them.
+    /// Masks these secrets in all later messages, and those that are added to `masks` later.
     pub fn hide(&self, masks: Masks) {
         self.masks.borrow_mut().push(masks);
     }
 
-    pub fn say(&self, said: &Said) {
-        let mut said = said.clone();
-        clean(&mut said, &self.masks.borrow());
-        let line = serde_json::to_string(&said).expect("a message has text keys only") + "\n";
-        // Where nobody listens any more the run is gone, and this process will be, too.
+    pub fn say(&self, message: &Said) {
+        let mut message = message.clone();
+        clean(&mut message, &self.masks.borrow());
+        let line = serde_json::to_string(&message).expect("a message has text keys only") + "\n";
+        // An error means that the run is gone; this process ends with it.
         drop(self.out.borrow_mut().write_all(line.as_bytes()));
     }
 }

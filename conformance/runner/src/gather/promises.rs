@@ -1,4 +1,4 @@
-//! What all cases of a run together say of each promise.
+//! The standing of each promise after a run, from all its cases.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::finding::Party;
 use crate::judge::ENVIRONMENT;
 use crate::promises::{PromiseRecord, Standing, is_judged};
 
-/// Every promise with what became of it: the driver's, then the volume manager's and the controllers'. `at_first` were kept by the first
-/// answers, and `all` are the cases of this program.
+/// Every promise with its standing: the driver's, then the volume manager's and the controllers'. `at_first` are the
+/// promises that the first answers kept, and `all` are the cases of this program.
 pub(crate) fn of_run(
     at_first: &BTreeSet<String>,
     reports: &[CaseReport],
@@ -60,7 +60,7 @@ fn with_standing(
     PromiseRecord { standing, judged_in: broken + kept, lacks, ..record }
 }
 
-/// Whether a case found it broken, on a machine that did its part.
+/// Whether a case found the promise broken and the machine was not the reason.
 fn is_broken_in(id: &str, report: &CaseReport) -> bool {
     report.findings.iter().any(|finding| finding.contract == id && finding.consequence_of != ENVIRONMENT)
 }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn promise_that_nothing_can_see_is_not_observable() {
-        // No rule judges it, and of these cases none.
+        // Neither a rule nor one of these cases judges it.
         check(&[report(&[], &[])], "DRV-080", Standing::NotObservable, 0);
         let mut blind = report(&[], &[]);
         blind.judged.unobservable.insert("DRV-055".to_owned(), vec![Witness::Kernel]);
@@ -107,16 +107,16 @@ mod tests {
     }
 
     #[test]
-    fn promise_broken_on_a_machine_that_had_no_room_is_not_told_broken() {
+    fn promise_broken_on_a_machine_without_room_does_not_count_as_broken() {
         let mut excused = report(&[], &["DRV-055"]);
         judge::excuse(&mut excused.findings);
         check(&[excused], "DRV-055", Standing::NotTried, 0);
     }
 
     #[test]
-    fn counts_are_of_the_driver_and_tell_duties_from_recommendations() {
+    fn counts_are_of_the_driver_and_separate_duties_from_recommendations() {
         let all = of_run(&BTreeSet::new(), &[report(&["DRV-060", "INV-001"], &["DRV-055", "DRV-017"])], &[]);
-        let told = Counts(&all).to_string();
-        assert!(told.starts_with("1 broken, 1 recommended and not followed, 1 kept, "), "{told}");
+        let counts = Counts(&all).to_string();
+        assert!(counts.starts_with("1 broken, 1 recommended and not followed, 1 kept, "), "{counts}");
     }
 }

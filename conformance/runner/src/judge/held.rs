@@ -1,4 +1,4 @@
-//! What a driver holds after it has unstaged everything, and after it has deleted everything.
+//! Findings about resources that a driver still holds after it has unstaged or deleted all volumes.
 
 use contracts::event::{Event, TraceLine};
 use testbed::bed::Held;
@@ -6,7 +6,7 @@ use testbed::bed::Held;
 use super::promise_broken;
 use crate::finding::Finding;
 
-/// A device that outlives its staging breaks a promise; of processes, files and descriptors CSI says nothing.
+/// A device that outlives its staging breaks a promise; CSI has no rule about processes, files and descriptors.
 pub(crate) fn held(held: &Held) -> Vec<Finding> {
     let finding = |id: &str, method: &str, cause: &str, lines: &[String]| {
         let sentence = format!("{cause}: {}.", lines.join(", "));
@@ -28,8 +28,8 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// The promises that showed to be kept: only of a driver that has staged something, and of one whose volumes are loop
-/// devices.
+/// The promises about held devices that the trace shows as kept. They are tried only if the driver has staged a volume and
+/// its volumes are loop devices.
 pub(crate) fn released(trace: &[TraceLine], held: &Held, has_devices: bool) -> Vec<String> {
     let has_staged = trace.iter().any(|line| match &line.event {
         Event::RpcEnd(end) => end.method == "NodeStageVolume" && end.code == "OK" && end.is_from_the_driver(),
@@ -55,9 +55,9 @@ mod tests {
             files,
             descriptors,
         });
-        let told: Vec<_> = found.iter().map(|found| (found.contract.as_str(), found.is_fault())).collect();
+        let seen: Vec<_> = found.iter().map(|found| (found.contract.as_str(), found.is_fault())).collect();
         let advice = [("DRV-098", false), ("DRV-022", false), ("DRV-022", false), ("DRV-131", false)];
-        assert_eq!((told[0], &told[1..]), (("DRV-073", true), &advice[..]));
+        assert_eq!((seen[0], &seen[1..]), (("DRV-073", true), &advice[..]));
         assert!(found[0].sentence.ends_with("unstaged: loop3 on /state/v1."), "{}", found[0].sentence);
         assert_eq!(held(&Held::default()), []);
     }

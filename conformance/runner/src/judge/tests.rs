@@ -200,8 +200,8 @@ fn promise_broken_in_the_body_explains_what_the_manager_did() {
 
 #[test]
 fn secret_in_the_drivers_log_breaks_its_promise() {
-    assert_eq!(secret_told("driver.log").contract, "DRV-094");
-    assert_ne!(secret_told("trace.jsonl").party, Party::Driver);
+    assert_eq!(secret_in_log("driver.log").contract, "DRV-094");
+    assert_ne!(secret_in_log("trace.jsonl").party, Party::Driver);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Annotations that GitHub shows beside the lines of a pull request, and the summary of a job.
 //!
-//! An annotation stands in a file of the reader's repository: the driver's manifest. A driver of a command line has
-//! none, and fake-csi's are shown where the case is written.
+//! An annotation belongs to a file of the user's repository, which is the driver's manifest. A driver given by a command
+//! line has no manifest, and annotations of fake-csi belong to the source of the case.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -15,22 +15,22 @@ use super::junit::headline;
 use super::line::label;
 use crate::event::{CaseReport, Event, RunRecord, Status};
 
-/// The file in which annotations stand.
+/// The file that annotations belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stands {
     /// The source of the case.
     Case,
     /// The driver's manifest.
     Manifest(PathBuf),
-    /// No file of the reader's.
+    /// No file of the user's repository.
     Nowhere,
 }
 
-/// Writes workflow commands between the lines of another reporter.
+/// A reporter that writes workflow commands for GitHub.
 pub struct Annotations<W> {
     out: W,
     stands: Stands,
-    /// Where the job's summary is collected.
+    /// The file to which the job's summary is appended.
     summary: Option<PathBuf>,
 }
 
@@ -64,17 +64,17 @@ impl<W: Write> Reporter for Annotations<W> {
 fn annotation(case: &CaseReport, stands: &Stands) -> String {
     let at = case.breakage.as_ref().map_or(&case.at, |broken| &broken.at);
     let title = property(&format!("{} {}", label(case.status), case.id));
-    let place = match stands {
+    let position = match stands {
         Stands::Case => format!("file={},line={},title={title}", property(&at.file), at.line),
         Stands::Manifest(path) => {
             format!("file={},line=1,title={title}", property(&path.display().to_string()))
         }
         Stands::Nowhere => format!("title={title}"),
     };
-    format!("::error {place}::{}", data(&format!("{}\n{}", headline(case), case.again)))
+    format!("::error {position}::{}", data(&format!("{}\n{}", headline(case), case.again)))
 }
 
-/// The run in Markdown: how many cases ended how, and each finding once.
+/// The run in Markdown: the number of cases by status, and each finding once.
 fn summary(run: &RunRecord) -> String {
     let mut text =
         format!("### volproof: {} {}\n\n", cell(&run.header.driver), cell(&run.header.driver_version));
@@ -102,18 +102,18 @@ fn summary(run: &RunRecord) -> String {
     text + "\n"
 }
 
-/// A cell of a table: no line ends it, and nothing in it is markup.
+/// Text for a cell of a table: without line breaks, and with markup escaped.
 fn cell(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
-/// What follows the second `::`: only these three would end it.
+/// The text after the second `::`, with the three characters escaped that would end it.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A property's value: commas and colons separate properties.
+/// The value of a property, with commas and colons escaped too: they separate properties.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -1,6 +1,6 @@
 //! `report.html`: the run as one file that opens without a network.
 //!
-//! All of it is said without its script, which filters, copies commands and draws timelines.
+//! The page is complete without its script, which filters, copies commands and draws timelines.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn render(run: &RunRecord) -> String {
     let mut page = String::new();
     head(&mut page, &run.header);
     start_here(&mut page, run);
-    // Writing to a string cannot fail, so the results of `write!` are not looked at.
+    // Writing to a string cannot fail, so the results of `write!` are ignored.
     let _ = writeln!(page, "<p>{}</p>", tally(run));
     if let Some(since) = &run.since {
         changes(&mut page, since);
@@ -90,7 +90,7 @@ fn start_here(page: &mut String, run: &RunRecord) {
     *page += "</div>\n";
 }
 
-/// What has changed since an earlier run.
+/// The difference from an earlier run.
 fn changes(page: &mut String, since: &Since) {
     let _ = writeln!(
         page,
@@ -173,7 +173,7 @@ fn cases(page: &mut String, run: &RunRecord) {
     cases.into_iter().for_each(|case| case::write(page, case));
 }
 
-/// A status for people.
+/// A status in words.
 fn words(status: Status) -> String {
     match status {
         Status::SkippedDriver => "skipped for the driver".to_owned(),
@@ -182,7 +182,7 @@ fn words(status: Status) -> String {
     }
 }
 
-/// Every promise with what became of it, those of the driver first.
+/// Every promise with its standing, those of the driver first.
 fn promises(page: &mut String, run: &RunRecord) {
     if run.promises.is_empty() {
         return;

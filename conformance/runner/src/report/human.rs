@@ -1,6 +1,6 @@
-//! The terminal.
+//! The report on the terminal.
 //!
-//! Plain lines everywhere; where standard error is a terminal, a line below them that says what runs now.
+//! Plain lines. If standard error is a terminal, a line below them shows the running cases.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,24 +14,24 @@ use crate::event::{CaseReport, Event};
 use crate::finding::Finding;
 use testbed::case::CaseId;
 
-/// Writes for people.
+/// Writes a run for people.
 pub struct Human<W> {
     out: W,
     palette: Palette,
-    /// With each case, the sentence it proves.
+    /// Whether each case is shown with the sentence that it proves.
     verbose: bool,
     live: Option<Live>,
-    /// Findings told so far, each with the case it was told with.
-    told: Vec<(Finding, CaseId)>,
+    /// Findings shown so far, each with the case that it was shown with.
+    shown: Vec<(Finding, CaseId)>,
 }
 
 impl<W: Write> Human<W> {
     /// Writes to `out`, with no line that changes.
     pub fn new(out: W, palette: Palette, verbose: bool) -> Self {
-        Self { out, palette, verbose, live: None, told: vec![] }
+        Self { out, palette, verbose, live: None, shown: vec![] }
     }
 
-    /// Adds the line that says what runs now. Only for terminals.
+    /// Adds the line with the running cases. Only for terminals.
     pub fn with_live_line(mut self) -> Self {
         self.live = Some(Live::new());
         self
@@ -48,10 +48,10 @@ impl<W: Write> Human<W> {
             writeln!(self.out, "{:13}{}", "", case.proves)?;
         }
         if case.status.is_bad() {
-            writeln!(self.out, "\n{}", Details { palette, case, told: &self.told })?;
+            writeln!(self.out, "\n{}", Details { palette, case, shown: &self.shown })?;
             for finding in &case.findings {
-                if !self.told.iter().any(|(told, _)| told.key() == finding.key()) {
-                    self.told.push((finding.clone(), case.id.clone()));
+                if !self.shown.iter().any(|(shown, _)| shown.key() == finding.key()) {
+                    self.shown.push((finding.clone(), case.id.clone()));
                 }
             }
         }
@@ -92,7 +92,7 @@ impl<W: Write> Human<W> {
 
 impl<W: Write> Reporter for Human<W> {
     fn report(&mut self, event: &Event) -> anyhow::Result<()> {
-        // The live line must be off the screen while others are written.
+        // The live line is taken off the screen while other lines are written.
         let live = self.live.take();
         match &live {
             Some(live) => live.bar.suspend(|| self.write(event))?,
@@ -106,7 +106,7 @@ impl<W: Write> Reporter for Human<W> {
     }
 }
 
-/// The line that changes: how far, how long, and what each lane does.
+/// The live line: progress, time, and the case of each lane.
 struct Live {
     bar: ProgressBar,
     running: BTreeMap<CaseId, String>,
@@ -115,7 +115,7 @@ struct Live {
 impl Live {
     fn new() -> Self {
         let bar = ProgressBar::no_length();
-        // One line cut at the terminal's width: a wrapped line cannot be taken back.
+        // One line, cut at the terminal's width: a wrapped line cannot be erased.
         let style = ProgressStyle::with_template("{spinner:.dim} {pos}/{len} [{elapsed}] {wide_msg:.dim}");
         bar.set_style(style.expect("the template is constant").tick_chars("⠁⠂⠄⡀⢀⠠⠐⠈ "));
         Self { bar, running: BTreeMap::new() }

@@ -1,4 +1,4 @@
-//! JSON: a line an event on standard output, and `results.json` for the whole run.
+//! JSON: one line for each event on standard output, and `results.json` for the whole run.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn write_results(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     private::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// Why the results of a run cannot be read.
+/// An error while the results of a run are read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     #[error("it cannot be read")]

@@ -1,4 +1,4 @@
-//! `junit.xml`, for the CI systems that read nothing else.
+//! `junit.xml`, for CI systems that read only this format.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     private::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// One suite a module, as the viewers of these files expect to fold them.
+/// One test suite for each module, as viewers of these files group them.
 pub fn render(run: &RunRecord) -> anyhow::Result<String> {
     let mut report = Report::new(format!("volproof {}", run.header.driver));
     report.set_time(Duration::from_secs_f64(run.seconds));
@@ -60,11 +60,11 @@ fn status(case: &CaseReport) -> TestCaseStatus {
     };
     let mut status = TestCaseStatus::non_success(kind);
     status.set_type(case.status.to_string()).set_message(headline(case));
-    status.set_description(Details { palette: Palette::plain(), case, told: &[] }.to_string());
+    status.set_description(Details { palette: Palette::plain(), case, shown: &[] }.to_string());
     status
 }
 
-/// The one sentence a list of failures has room for.
+/// One sentence about a case that did not pass, for lists of failures.
 pub(super) fn headline(case: &CaseReport) -> String {
     if let Some(finding) = case.findings.first() {
         return finding.sentence.clone();
@@ -88,7 +88,7 @@ mod tests {
     use crate::report::human::tests::full_run;
 
     #[test]
-    fn every_status_has_a_place() {
+    fn every_status_is_success_failure_error_or_skipped() {
         expect![[r#"
             <?xml version="1.0" encoding="UTF-8"?>
             <testsuites name="volproof block.csi.example.com" tests="10" failures="5" errors="1" time="41.700">

@@ -26,12 +26,12 @@ pub struct Palette {
 }
 
 impl Palette {
-    /// Nothing but text.
+    /// No colours.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// For terminals and what imitates them. Every line can be read without the colours.
+    /// Colours for terminals. No line depends on its colours.
     pub fn coloured() -> Self {
         let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
         Self {
@@ -58,7 +58,7 @@ impl Palette {
     }
 }
 
-/// What a status is called on the terminal.
+/// The label of a status on the terminal.
 pub fn label(status: Status) -> &'static str {
     match status {
         Status::Passed => "PASS",
@@ -72,7 +72,7 @@ pub fn label(status: Status) -> &'static str {
     }
 }
 
-/// A word in the twelve columns on the left, and the rest of its line.
+/// A line with a word in the twelve columns on the left.
 pub struct Headed<'a> {
     /// The colours.
     pub palette: Palette,
@@ -119,7 +119,7 @@ impl Display for HeaderLines<'_> {
     }
 }
 
-/// One case, one line: status, time, how far we are, name, and for a case that did not run, why.
+/// The line of a case: status, time, progress, name, and the reason if the case was skipped.
 pub struct StatusLine<'a>(pub Palette, pub &'a CaseReport);
 
 impl Display for StatusLine<'_> {
@@ -133,7 +133,7 @@ impl Display for StatusLine<'_> {
         }
         let digits = case.of.to_string().len();
         write!(f, "({:>digits$}/{}) {}", case.number, case.of, CaseName(palette, case))?;
-        let who = match case.status {
+        let party = match case.status {
             Status::SkippedDriver => "driver: ",
             Status::SkippedHost => "host: ",
             _ => "",
@@ -141,7 +141,7 @@ impl Display for StatusLine<'_> {
         if let Some(reason) = case.reasons.first() {
             let quiet = palette.quiet;
             let padding = 46usize.saturating_sub(case.id.as_str().len());
-            write!(f, "{:padding$}   {quiet}{who}{reason}{quiet:#}", "")?;
+            write!(f, "{:padding$}   {quiet}{party}{reason}{quiet:#}", "")?;
             for more in &case.reasons[1..] {
                 write!(f, "{quiet}; {more}{quiet:#}")?;
             }
@@ -164,7 +164,7 @@ impl Display for CaseName<'_> {
     }
 }
 
-/// What should have been seen against what was: removals with `-`, additions with `+`.
+/// The difference between the expected and the actual story: missing lines with `-`, unexpected lines with `+`.
 pub struct Difference<'a> {
     /// The colours.
     pub palette: Palette,
@@ -195,8 +195,8 @@ pub struct Details<'a> {
     /// The colours.
     pub palette: Palette,
     pub case: &'a CaseReport,
-    /// Findings that an earlier case has already told, with that case.
-    pub told: &'a [(Finding, CaseId)],
+    /// Findings that were shown with an earlier case, each with that case.
+    pub shown: &'a [(Finding, CaseId)],
 }
 
 impl Display for Details<'_> {
@@ -205,7 +205,7 @@ impl Display for Details<'_> {
         self.breakage(f)?;
         for finding in &case.findings {
             writeln!(f, "  {}", finding.sentence)?;
-            match self.told.iter().find(|(told, _)| told.key() == finding.key()) {
+            match self.shown.iter().find(|(shown, _)| shown.key() == finding.key()) {
                 Some((_, first)) => writeln!(f, "  The same as in {first}.")?,
                 None if finding.cites.is_empty() => {}
                 None => writeln!(f, "  {}", finding.cites)?,
@@ -238,7 +238,7 @@ impl Details<'_> {
             seen.lines().try_for_each(|line| writeln!(f, "        {line}"))?;
             writeln!(f)?;
         }
-        // A finding says the same better, with the promise it breaks.
+        // With a finding this is left out: the finding has the same cause and the promise that it breaks.
         if broken.expected.is_none() || self.case.findings.is_empty() {
             Self::causes(f, broken)?;
         }
@@ -327,7 +327,7 @@ impl Display for SummaryLines<'_> {
     }
 }
 
-/// What has changed since an earlier run. What is still there stands among the findings, and is only counted here.
+/// The difference from an earlier run. Faults that are still there are only counted here, since the findings list them.
 pub struct SinceLines<'a>(pub Palette, pub &'a Since);
 
 impl Display for SinceLines<'_> {
@@ -365,7 +365,7 @@ impl Display for FindingLine<'_> {
     }
 }
 
-/// What a finding is called, by how far it binds.
+/// The label of a finding, by its strength.
 fn word(finding: &Finding) -> &'static str {
     match (finding.strength, finding.consequence_of.is_empty()) {
         (_, false) => "Consequence",
@@ -375,7 +375,7 @@ fn word(finding: &Finding) -> &'static str {
     }
 }
 
-/// One finding outside of a case: what happened, and the promise with its words.
+/// A finding outside of a case: the sentence, and the promise with its citation.
 pub struct FoundLines<'a>(pub Palette, pub &'a Finding);
 
 impl Display for FoundLines<'_> {
@@ -400,7 +400,7 @@ fn named(cases: &[CaseId]) -> String {
     }
 }
 
-/// What to look at first, with the commands for it.
+/// The finding to mend first, with the commands for it.
 struct StartHere<'a>(&'a RunRecord);
 
 impl Display for StartHere<'_> {
@@ -419,7 +419,7 @@ impl Display for StartHere<'_> {
     }
 }
 
-/// `50 passed, 1 failed, 10 skipped (8 driver, 2 host)`; what is not there is not said.
+/// `50 passed, 1 failed, 10 skipped (8 driver, 2 host)`, without the statuses that no case has.
 struct Tally<'a>(&'a RunRecord);
 
 impl Display for Tally<'_> {
@@ -442,10 +442,11 @@ impl Display for Tally<'_> {
             }
         }
         let (driver, host) = (self.0.count(Status::SkippedDriver), self.0.count(Status::SkippedHost));
-        let who = [(driver, "driver"), (host, "host")];
-        let who: Vec<_> = who.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} {who}")).collect();
-        if !who.is_empty() {
-            parts.push(format!("{} skipped ({})", driver + host, who.join(", ")));
+        let skipped = [(driver, "driver"), (host, "host")];
+        let skipped: Vec<_> =
+            skipped.iter().filter(|(n, _)| *n > 0).map(|(n, party)| format!("{n} {party}")).collect();
+        if !skipped.is_empty() {
+            parts.push(format!("{} skipped ({})", driver + host, skipped.join(", ")));
         }
         match parts.is_empty() {
             true => f.write_str("none ran"),

@@ -1,4 +1,4 @@
-//! Why cases were skipped: one line a reason, with the number of cases, instead of a line a case.
+//! The reasons why cases were skipped: one line for each reason, with the number of its cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
@@ -25,7 +25,7 @@ impl Display for SkipLines<'_> {
             let cases = count(cases.len(), "case");
             writeln!(f, "{quiet}{:>12}{quiet:#} {cases}: {lacking}{reason}", "Skipped")?;
         }
-        // What else was tried for them, such as a guest, failed in the same way for most of them.
+        // Further reasons, such as that no guest could be used, are the same for most of these cases.
         let others: BTreeSet<&str> =
             skipped().flat_map(|case| case.reasons.iter().skip(1)).map(String::as_str).collect();
         let others =
@@ -34,14 +34,14 @@ impl Display for SkipLines<'_> {
     }
 }
 
-/// What stands before a reason, so that it says of whom it is.
+/// The words before a reason that say whether the driver or the machine lacks it.
 fn lacking(status: Status, reason: &str) -> &'static str {
     let is_of_driver = status == Status::SkippedDriver;
     match reason.chars().next() {
         _ if !is_of_driver => "this machine: ",
-        // One that says it itself.
+        // The reason names the part itself.
         _ if reason.starts_with("the ") => "",
-        // One of its calls.
+        // The reason begins with a call, such as CreateVolume.
         Some(letter) if letter.is_uppercase() => "the driver's ",
         _ => "the driver ",
     }
@@ -56,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reason_says_of_whom_it_is_once() {
-        let said = |status, reason: &str| format!("{}{reason}", lacking(status, reason));
+    fn reason_names_the_driver_or_the_machine_once() {
+        let line = |status, reason: &str| format!("{}{reason}", lacking(status, reason));
         for (reason, expected) in [
             ("does not report EXPAND_VOLUME", "the driver does not report EXPAND_VOLUME"),
             ("the driver has no CreateVolume", "the driver has no CreateVolume"),
             ("the manifest names none", "the manifest names none"),
             ("CreateVolume refuses block volumes", "the driver's CreateVolume refuses block volumes"),
         ] {
-            assert_eq!(said(Status::SkippedDriver, reason), expected);
+            assert_eq!(line(Status::SkippedDriver, reason), expected);
         }
-        assert_eq!(said(Status::SkippedHost, "no nfsd"), "this machine: no nfsd");
+        assert_eq!(line(Status::SkippedHost, "no nfsd"), "this machine: no nfsd");
     }
 }

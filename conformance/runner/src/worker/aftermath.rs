@@ -1,5 +1,5 @@
-//! What is looked at after each case, unasked: leftovers, the kernel's log, strays and phantoms, the
-//! numbered promises, the driver's books, and whether a secret was written anywhere.
+//! The checks after each case: leftovers, the kernel's log, strays and phantoms, the numbered promises, the driver's books,
+//! and secrets in logs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use testbed::failure::{Breakage, Place};
 use testbed::limits;
 use testbed::message::Orders;
 
-/// How many forgotten processes are told one by one: a driver that forks without end leaves thousands.
+/// The number of leftover processes that are listed one by one: a driver that forks without end leaves thousands.
 const PROCESSES: usize = 10;
 
-/// How long the dead of a driver that has just ended may lie about: its orphans are PID 1's to wait for.
+/// The time for zombies of a driver that has just ended to disappear: PID 1 waits for them.
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// What was there before the case.
+/// The state before the case.
 #[derive(Debug)]
 pub(super) struct Before {
     census: Option<Census>,
@@ -36,28 +36,28 @@ pub(super) struct Before {
 
 impl Before {
     pub(super) fn take(sandbox: &Sandbox) -> Self {
-        // Where it cannot be taken now it cannot be taken later either, and then that is said.
+        // If the census cannot be taken now, it cannot be taken later either, and the later attempt reports why.
         Self { census: Census::take(sandbox, &[]).ok(), log: KernelLog::start() }
     }
 }
 
-/// What was seen after it.
+/// The observations after the case.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
     pub(super) findings: Vec<Finding>,
-    /// What the rules say of the promises that held.
+    /// The promises that were kept or not observable.
     pub(super) judged: Judged,
     pub(super) left_behind: Vec<String>,
     pub(super) kernel: Vec<String>,
     pub(super) unchecked: Vec<String>,
-    /// The driver's end, if nobody asked for it.
+    /// The end of the driver, if that was unasked.
     pub(super) driver_exited: Option<String>,
 }
 
 impl Aftermath {
-    /// Looks at everything. The order matters: the volumes go first, since what a volume needs is no
-    /// leftover while it exists, and the node and the driver are asked to end last, since a driver that dies
-    /// of old age must not look like one that crashed.
+    /// Makes all checks, in this order: volumes are deleted first, because the resources of a volume are no leftovers while
+    /// it exists. Node and driver are asked to end last, because a driver that ends when it is asked must not look like one
+    /// that crashed.
     pub(super) async fn see(
         bed: &Bed,
         orders: &Orders,
@@ -65,7 +65,7 @@ impl Aftermath {
         before: Before,
         failed: bool,
     ) -> Self {
-        // What somebody wants to look at is not taken down first.
+        // With `--keep`, the state of a failed case is not taken down.
         let stays = failed && orders.keep;
         let mut after = Self::of_case(bed, sandbox, &before, failed, stays).await;
         if !stays {
@@ -76,7 +76,7 @@ impl Aftermath {
         after
     }
 
-    /// Looks at everything but the end of node and driver, which the next case has as well.
+    /// Makes all checks except the end of node and driver, which the next case uses too.
     pub(super) async fn between_cases(
         bed: &Bed,
         orders: &Orders,
@@ -89,7 +89,7 @@ impl Aftermath {
         after
     }
 
-    /// Ends the node and the driver that several cases had. What is found is theirs together.
+    /// Ends the node and the driver of several cases. The findings belong to all of these cases.
     pub(super) async fn of_shared_driver(
         bed: &Bed,
         orders: &Orders,
@@ -105,7 +105,7 @@ impl Aftermath {
         after
     }
 
-    /// Whether there is nothing in it to accuse anybody of.
+    /// Whether nothing was found, left behind or reported by the kernel.
     pub(super) fn is_clean(&self) -> bool {
         self.driver_exited.is_none()
             && self.left_behind.is_empty()
@@ -113,7 +113,7 @@ impl Aftermath {
             && !self.findings.iter().any(Finding::is_fault)
     }
 
-    /// What the case itself has left, and what the rules say of its trace.
+    /// Finds the leftovers of the case and applies the rules to its trace.
     async fn of_case(bed: &Bed, sandbox: &Sandbox, before: &Before, failed: bool, stays: bool) -> Self {
         let mut after = Self { driver_exited: bed.driver_exit().await, ..Self::default() };
         if stays {
@@ -143,7 +143,7 @@ impl Aftermath {
 
     async fn apply_rules(&mut self, bed: &Bed, settled: bool, failed: bool) {
         let trace = bed.journal.trace();
-        // Only of a case that came to rest can be asked what should have happened in the end.
+        // Events that should happen eventually are asked for only if the case came to rest.
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
         (self.findings, self.judged) = (findings, judged);
@@ -161,7 +161,7 @@ impl Aftermath {
         self.findings.extend(judge::irregular(&bed.journal.irregular(), bed.journal.symbols()));
     }
 
-    /// Ends the node and the driver, and counts who is still there.
+    /// Ends the node and the driver, and counts the processes that are left.
     async fn end_driver(&mut self, bed: &Bed, before: Option<&Census>, failed: bool) {
         self.left_behind.extend(bed.end(failed).await);
         self.count_processes(before).await;
@@ -171,19 +171,19 @@ impl Aftermath {
         }
     }
 
-    /// What the driver has used up of the machine, or written to it.
+    /// Finds limits of the machine that the driver has reached, and files that it has written to the machine.
     fn see_limits(&mut self, bed: &Bed, sandbox: &Sandbox) {
         let is_prepared = !bed.manifest().per_case.prepare.is_empty();
         self.findings.extend(judge::machine_written(&sandbox.written(), is_prepared));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
-            let what = "what it may write beside its own directory is full, and all of that is thrown away";
-            used_up.push(("used up its room on the machine", what.to_owned()));
+            let limit = "what it may write beside its own directory is full, and all of that is thrown away";
+            used_up.push(("used up its room on the machine", limit.to_owned()));
         }
         self.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
     }
 
-    /// Reads the kernel's log, writes the journals, and looks for secrets in all of it.
+    /// Reads the kernel's log, writes the journals, and looks for secrets in all logs.
     fn read_records(&mut self, bed: &Bed, orders: &Orders, log: Result<KernelLog, KernelLogError>) {
         self.read_kernel_log(log, &bed.devices(), &orders.directory);
         if let Err(error) = bed.journal.write(&orders.directory) {
@@ -198,10 +198,10 @@ impl Aftermath {
         self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
         let in_contexts = bed.journal.secrets_in_contexts();
         self.findings.extend(in_contexts.iter().map(|(method, key)| judge::secret_in_context(method, key)));
-        // The node's log tells why a call failed, in the driver's words.
+        // The node's log repeats the driver's errors. If those have a secret, that is a finding already.
         let manager = if repeated.is_empty() { "manager.log" } else { "" };
         let files = ["driver.log", manager, "kernel.log", "trace.jsonl", "journal.txt"];
-        // After everything that is written.
+        // Last: all logs must be written before they are scanned.
         self.scan_for_secrets(&bed.secrets(), &files, &orders.directory);
         self.hide_secrets(bed, orders);
     }
@@ -211,7 +211,7 @@ impl Aftermath {
         self.unchecked.extend(unhidden.iter().map(|file| format!("secrets could not be hidden in {file}")));
     }
 
-    /// The other node's trace, by the same rules.
+    /// Judges the other node's trace by the same rules.
     fn judge_other(&mut self, bed: &Bed, settled: bool) {
         let Some(other) = bed.other() else { return };
         let (trace, symbols) = (other.journal.trace(), other.journal.symbols());
@@ -236,7 +236,7 @@ impl Aftermath {
                 let is_a_nodes = |left: &Leftover| {
                     roots.iter().any(|root| is_the_nodes_own(left, root, bed.driver_name()))
                 };
-                // One that fails on order is the driver's, and goes after it.
+                // A mount that fails on order holds the driver's state and is unmounted after the driver has ended.
                 let is_of_state = |left: &Leftover| {
                     let Leftover::Mount { mount, .. } = left else { return false };
                     bed.state_can_fail() && mount.target == layout.driver_state()
@@ -249,7 +249,7 @@ impl Aftermath {
         }
     }
 
-    /// Processes are counted when the node and the driver have ended: whoever runs then was forgotten.
+    /// Counts the processes that still run after node and driver have ended: those are leftovers.
     async fn count_processes(&mut self, before: Option<&Census>) {
         let Some(before) = before else { return };
         let end = Instant::now() + BURIAL;
@@ -284,10 +284,10 @@ impl Aftermath {
         }
     }
 
-    /// What the kernel said of the devices of this case, and which of it is a defect.
+    /// Writes the kernel's messages about the devices of this case, and finds the defects among them.
     ///
-    /// Cases run beside each other and messages belong to nobody, so one that names none of our devices is
-    /// not ours to tell of.
+    /// Cases run concurrently, and a message does not name its case. A message that names none of this case's devices is left
+    /// out.
     fn read_kernel_log(
         &mut self,
         log: Result<KernelLog, KernelLogError>,
@@ -299,11 +299,11 @@ impl Aftermath {
             Err(error) => return self.unchecked.push(format!("the kernel's log: {error}")),
         };
         let ours = |named: &BTreeSet<String>| named.iter().any(|device| devices.contains(device));
-        let said: String = (messages.iter())
+        let text: String = (messages.iter())
             .filter(|message| ours(&devices_named(&message.text)))
             .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
             .collect();
-        if let Err(error) = logs::keep(directory, "kernel.log", &said) {
+        if let Err(error) = logs::keep(directory, "kernel.log", &text) {
             self.unchecked.push(format!("the kernel's log: {error}"));
         }
         self.kernel
@@ -314,7 +314,7 @@ impl Aftermath {
         let secrets: Vec<&str> = secrets.iter().map(|secret| secret.reveal().as_str()).collect();
         for file in files.iter().filter(|file| !file.is_empty()) {
             match logs::contains_any(&directory.join(file), &secrets) {
-                Ok(true) => self.findings.push(judge::secret_told(file)),
+                Ok(true) => self.findings.push(judge::secret_in_log(file)),
                 Ok(false) => {}
                 Err(error) => self.unchecked.push(format!("secrets in `{file}`: {error}")),
             }
@@ -334,7 +334,7 @@ fn write_other(other: &OtherNode, directory: &Path) -> anyhow::Result<()> {
     Ok(other.journal.write(&directory)?)
 }
 
-/// Whether this is a directory that a node makes once for all volumes and keeps, with nothing else in it.
+/// Whether a leftover is a directory that a node makes once for all volumes and keeps, without other entries.
 fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
     let Leftover::File(top) = left else { return false };
     let csi = root.join("plugins/kubernetes.io/csi");
@@ -348,7 +348,7 @@ fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
     let is_kept = |path: &Path| kept.iter().any(|kept| kept.starts_with(path));
     let mut todo = vec![top.clone()];
     while let Some(path) = todo.pop() {
-        // What cannot be read is not a directory, or not ours to pass over.
+        // A path that cannot be read is no such directory.
         let Ok(entries) = std::fs::read_dir(&path) else { return false };
         if !is_kept(&path) {
             return false;
@@ -358,7 +358,7 @@ fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
     true
 }
 
-/// The breakage of something that was seen after the last step.
-pub(super) fn at_the_end(said: String, at: Place) -> Breakage {
-    Breakage { after: String::new(), at, expected: None, actual: None, cause: vec![said], event: None }
+/// The breakage for a cause that was seen after the last step.
+pub(super) fn at_the_end(cause: String, at: Place) -> Breakage {
+    Breakage { after: String::new(), at, expected: None, actual: None, cause: vec![cause], event: None }
 }

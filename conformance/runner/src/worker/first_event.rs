@@ -1,10 +1,10 @@
-//! The event that a cluster's user would see first when the volumes of a pod do not come.
+//! The first event that a cluster's user would see when a pod does not get its volumes.
 
 use contracts::event::{Event, TraceLine};
 use harness::symbols::Symbols;
 
-/// The first warning of a failure, as `pod/web FailedMount: …`, with what the driver has said. One that follows from an
-/// answer that the case had ordered says nothing of the driver, so the search begins anew after each of those.
+/// The first warning of a failure, as `pod/web FailedMount: …`, with the driver's message. A warning about an injected
+/// answer says nothing about the driver, so the search begins anew after each of those.
 pub(super) fn first_event(trace: &[TraceLine], symbols: &Symbols) -> Option<String> {
     let ordered = trace.iter().rposition(|line| match &line.event {
         Event::RpcEnd(end) => !end.is_from_the_driver() && end.unreadable.is_none(),
@@ -12,8 +12,8 @@ pub(super) fn first_event(trace: &[TraceLine], symbols: &Symbols) -> Option<Stri
     });
     let rest = ordered.map_or(trace, |at| &trace[at..]);
     rest.iter().find_map(|line| match &line.event {
-        Event::Event(told) if told.kind == "Warning" && told.reason.starts_with("Failed") => {
-            Some(format!("{} {}: {}", told.obj, told.reason, symbols.text(&told.message)))
+        Event::Event(event) if event.kind == "Warning" && event.reason.starts_with("Failed") => {
+            Some(format!("{} {}: {}", event.obj, event.reason, symbols.text(&event.message)))
         }
         _ => None,
     })
@@ -26,7 +26,7 @@ mod tests {
 
     use super::*;
 
-    fn told(reason: &str, message: &str) -> Event {
+    fn warning(reason: &str, message: &str) -> Event {
         let (obj, kind) = ("pod/web".to_owned(), "Warning".to_owned());
         Event::Event(Emitted {
             obj,
@@ -52,15 +52,15 @@ mod tests {
     }
 
     #[test]
-    fn first_failure_is_told_that_no_case_has_ordered() {
+    fn first_event_is_the_first_failure_that_was_not_injected() {
         let first = |events: Vec<Event>| {
             let line = |event| TraceLine { seq: 1, t_ms: 0.0, event };
             let trace: Vec<TraceLine> = events.into_iter().map(line).collect();
             first_event(&trace, &Symbols::new(Layout::standard()))
         };
-        let (early, late) = (told("FailedMount", "exists"), told("FailedMapVolume", "no device"));
+        let (early, late) = (warning("FailedMount", "exists"), warning("FailedMapVolume", "no device"));
         assert_eq!(
-            first(vec![told("Slow", "x"), answered(None), early.clone(), late.clone()]).as_deref(),
+            first(vec![warning("Slow", "x"), answered(None), early.clone(), late.clone()]).as_deref(),
             Some("pod/web FailedMount: exists")
         );
         let ordered = answered(Some("code=Internal hang=false"));

@@ -1,7 +1,7 @@
-//! Several cases on one driver, one after the other: each as if it had begun with it.
+//! Several cases on one driver, one after the other, each as if the driver had just started.
 //!
-//! After each case everything is looked at that is looked at after a case that runs alone, but for the driver's own end,
-//! which all of them have together. The first case that does not pass is the last one: it runs again, alone.
+//! After each case all checks of a case that runs alone are made, except the driver's end, which they have in common. The
+//! first case that does not pass is the last one on this driver: it runs again, alone.
 
 use std::time::Instant;
 
@@ -63,7 +63,7 @@ pub(super) async fn run_cases(
     Said::DriverEnded(None)
 }
 
-/// Ends the driver after the last of its cases, and says what that shows.
+/// Ends the driver after the last of its cases. Returns the findings of its end.
 async fn ended(
     bed: &Bed,
     orders: &Orders,

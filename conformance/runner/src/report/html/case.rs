@@ -1,4 +1,4 @@
-//! One case of the page: what happened, the story as a difference, its timeline, its logs.
+//! One case of the page: its findings, the difference of the stories, its timeline and its logs.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,7 +10,7 @@ use super::{command, escape};
 use crate::event::CaseReport;
 use crate::report::line::label;
 
-/// How much of the end of a log is shown.
+/// The bytes at the end of a log that are shown.
 const TAIL: u64 = 16 << 10;
 
 /// Writes a case as a section that folds; one that did not pass is open and has its timeline.
@@ -66,7 +66,7 @@ fn failure(page: &mut String, case: &CaseReport) {
     }
 }
 
-/// The step at which the story broke, with the expected story beside the one that was seen.
+/// The step at which the story broke, with the difference between the expected and the actual story.
 fn breakage(page: &mut String, case: &CaseReport) {
     let Some(broken) = &case.breakage else { return };
     let after = if broken.after.is_empty() {
@@ -120,7 +120,7 @@ fn timeline(page: &mut String, logs: &Path) {
         "<details class=timeline><summary>timeline</summary>\
          <div class=filters><button data-zoom=2>zoom in</button><button data-zoom=0.5>zoom out</button>\
          <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=timeline></div>\
-         <div class=told aria-live=polite>Point at an event, or go to it with Tab.</div>\
+         <div class=detail aria-live=polite>Point at an event, or go to it with Tab.</div>\
          <script type=\"application/json\">{}</script></details>",
         timeline.json()
     );
@@ -135,7 +135,7 @@ fn timeline(page: &mut String, logs: &Path) {
     );
 }
 
-/// The end of a log; what is longer is in the directory of the case.
+/// The end of a log; the whole log is in the directory of the case.
 fn log(page: &mut String, logs: &Path, name: &str) {
     let path = logs.join(name);
     let Ok((text, cut)) = tail(&path) else { return };

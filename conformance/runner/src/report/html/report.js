@@ -74,7 +74,7 @@ const stacked = (events, lanes) => {
 };
 
 const draw = (box, data, zoom) => {
-  const chart = box.querySelector(".chart"), told = box.querySelector(".told");
+  const chart = box.querySelector(".chart"), detail = box.querySelector(".detail");
   const events = data.events.map(([at, took, lane, colour, text, cause]) => ({ at, took, lane, colour, text, cause }));
   const end = Math.max(1, ...events.map(event => event.at + Math.max(event.took, 0)));
   const width = Math.max(240, (chart.clientWidth - LEFT - 52) * zoom);
@@ -95,7 +95,7 @@ const draw = (box, data, zoom) => {
   const links = make("g", {}, svg);
   const tell = i => {
     const event = events[i];
-    told.textContent = `${event.at.toFixed(1)} ms${event.took > 0 ? `, ${event.took.toFixed(1)} ms long` : ""}: ${event.text}`;
+    detail.textContent = `${event.at.toFixed(1)} ms${event.took > 0 ? `, ${event.took.toFixed(1)} ms long` : ""}: ${event.text}`;
     links.replaceChildren();
     const pairs = events.flatMap((other, j) => other.cause === i ? [[i, j]] : []);
     if (event.cause >= 0) pairs.push([event.cause, i]);

@@ -1,4 +1,4 @@
-//! The timeline of a case: what its trace shows, by lanes, as data that the page draws.
+//! The timeline of a case: the events of its trace by lanes, as data that the page draws.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use contracts::witnessed::{Found, Kind, Unexplained};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most that is drawn of one case; who wants more has the trace itself.
+/// The most marks that are drawn of one case. The trace itself has all of them.
 const MOST: usize = 5000;
 
 const LANES: [&str; 7] = ["case", "cluster", "node", "calls", "kernel", "files", "process"];
@@ -26,22 +26,22 @@ const KERNEL: usize = 4;
 const FILES: usize = 5;
 const PROCESS: usize = 6;
 
-/// What the page draws.
+/// The data that the page draws.
 #[derive(Debug, Serialize)]
 pub(super) struct Timeline {
     lanes: [&'static str; LANES.len()],
     events: Vec<Point>,
-    /// Mounts that were made in the case and are still there, by path.
+    /// Mounts that were made in the case and not unmounted yet, by path.
     #[serde(skip)]
     pub(super) mounted: BTreeMap<String, Vec<String>>,
 }
 
-/// When, for how long, in which lane and colour, in words, and the index of the event that caused it or -1.
+/// A mark: start, duration, lane, colour, text, and the index of the mark that caused it or -1.
 #[derive(Debug, Serialize)]
 struct Point(f64, f64, usize, &'static str, String, i64);
 
 impl Timeline {
-    /// The timeline of a trace; none where there is no trace or nothing in it can be read.
+    /// The timeline of a trace; `None` if there is no trace or no line of it can be read.
     pub(super) fn of(trace: &Path) -> Option<Self> {
         let mut drawing = Drawing::default();
         let mut reader = Reader::default();
@@ -63,7 +63,7 @@ impl Timeline {
         (!events.is_empty()).then_some(Self { lanes: LANES, events, mounted })
     }
 
-    /// As the content of a `script` element: nothing in it ends the element.
+    /// JSON for the content of a `script` element, which no text in it can end.
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
     }
@@ -72,7 +72,7 @@ impl Timeline {
 #[derive(Debug, Default)]
 struct Drawing {
     events: Vec<Point>,
-    /// Calls and operations that have begun, by what pairs their ends with them.
+    /// Calls and operations without an end yet, by the key that pairs both edges.
     open: BTreeMap<String, usize>,
     mounted: BTreeMap<String, Vec<String>>,
 }
@@ -96,9 +96,9 @@ impl Drawing {
                 let text = format!("{} {} {} by {}", change.verb, change.kind, change.object, change.by);
                 self.point(at, CLUSTER, "cluster", text);
             }
-            Event::Event(told) => {
-                let colour = if told.kind == "Warning" { "bad" } else { "cluster" };
-                self.point(at, CLUSTER, colour, format!("{} {}: {}", told.reason, told.obj, told.message));
+            Event::Event(event) => {
+                let colour = if event.kind == "Warning" { "bad" } else { "cluster" };
+                self.point(at, CLUSTER, colour, format!("{} {}: {}", event.reason, event.obj, event.message));
             }
             Event::Touched(touched) => {
                 let text = format!("{} in {}: {:?}", touched.path, touched.method, touched.how);
@@ -107,7 +107,7 @@ impl Drawing {
             Event::Wait(wait) => {
                 self.point(at, NODE, "node", format!("waited for {}: {}", wait.pod, wait.err))
             }
-            // What is judged of the last four is told beside them.
+            // No marks: rules judge some of these, and the page shows the findings.
             Event::State(_)
             | Event::Pod(_)
             | Event::Disturbed(_)
@@ -130,7 +130,7 @@ impl Drawing {
         self.events.push(Point(at, 0.0, lane, colour, text.trim().to_owned(), -1));
     }
 
-    /// A point that the driver made during its last call that has begun and not ended.
+    /// A point that is linked to the driver's last call without an end, if the driver made it.
     fn by(&mut self, at: f64, by: Actor, lane: usize, colour: &'static str, text: String) {
         let calls = self.open.values().filter(|index| self.events[**index].2 == CALLS);
         let cause = calls.max().filter(|_| by == Actor::Driver).and_then(|index| i64::try_from(*index).ok());
