@@ -1,7 +1,7 @@
-//! The command line: one file a subcommand, and the words of `--help`.
+//! The command line: one file for each subcommand. The doc comments of flags are the texts of `--help`.
 //!
-//! clap answers a wrong command line itself, with a suggestion and exit code 2. Every other end is an
-//! [`Exit`], so that the number and the message are decided in one place.
+//! clap refuses a wrong command line itself, with a suggestion and exit code 2. Every other error is an
+//! [`Exit`], which has both the exit code and the message.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -110,12 +110,12 @@ enum Command {
     Vm(vm::Flags),
 }
 
-/// The end of a command that did not go as asked: what to say, and what to exit with.
+/// The error of a command: its message and its exit code.
 #[derive(Debug)]
 pub(crate) struct Exit {
     code: u8,
     message: String,
-    /// Lines that belong to the message but are not the sentence: causes, a log's end.
+    /// Lines below the message: causes, the end of a log.
     details: Vec<String>,
     hint: Option<String>,
 }
@@ -135,7 +135,7 @@ impl Exit {
         Self::new(exit_code::ENVIRONMENT, message)
     }
 
-    /// Whether nothing is wrong but that somebody has had enough.
+    /// Whether the command ended because the user interrupted it.
     fn is_interruption(&self) -> bool {
         self.code == exit_code::INTERRUPTED
     }
@@ -150,7 +150,7 @@ impl Exit {
         self
     }
 
-    /// The message and what belongs to it, as one fragment.
+    /// The message and its details in one line.
     fn in_a_line(&self) -> String {
         let parts = std::iter::once(&self.message).chain(&self.details).chain(&self.hint);
         parts.map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("; ")
@@ -162,7 +162,7 @@ impl Exit {
     }
 }
 
-/// Whatever nobody foresaw is about the environment: a report that cannot be written, a missing `/proc`.
+/// An unforeseen error is one of the environment, such as a report that cannot be written or a missing `/proc`.
 impl From<anyhow::Error> for Exit {
     fn from(error: anyhow::Error) -> Self {
         let mut chain = error.chain().map(ToString::to_string);
@@ -183,13 +183,13 @@ impl fmt::Display for Exit {
     }
 }
 
-/// What a command runs in: this thread alone.
+/// A runtime with only this thread.
 fn runtime() -> Result<Runtime, Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))
 }
 
-/// Begins a ledger, or says what would make that possible.
+/// Begins a ledger. The error has a hint how to make that possible.
 fn open_ledger() -> Result<Ledger, Exit> {
     Ledger::open().map_err(|error| {
         let hint = error.chain().find_map(|cause| cause.downcast_ref::<LedgerError>()?.hint());
@@ -197,8 +197,8 @@ fn open_ledger() -> Result<Ledger, Exit> {
     })
 }
 
-/// Does something under a ledger, which is closed whatever becomes of it; what its janitor could not undo is told
-/// when nothing else is wrong.
+/// Runs work with a ledger, and closes the ledger however the work ends. Resources that the janitor could not undo are an
+/// error if the work had none.
 fn under_ledger(work: impl AsyncFnOnce(&Ledger) -> Result<u8, Exit>) -> Result<u8, Exit> {
     runtime()?.block_on(async {
         let ledger = open_ledger()?;
@@ -217,13 +217,13 @@ fn under_ledger(work: impl AsyncFnOnce(&Ledger) -> Result<u8, Exit>) -> Result<u
 pub(crate) struct Called {
     /// The whole command line.
     words: Vec<String>,
-    /// What stands before the flags, in the reader's own words.
+    /// The words before the flags, as the user typed them.
     start: Option<String>,
 }
 
-/// Parses a command line, does what it says, and answers with the exit code.
+/// Runs a command line and returns the exit code.
 ///
-/// `called` is how the reader started this, where that is not what the arguments say.
+/// `called` is the command as the user typed it, if that differs from the arguments.
 pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode {
     let cli = Cli::try_parse_from(&arguments).unwrap_or_else(|error| refuse(error));
     let words = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -256,10 +256,10 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
     }
 }
 
-/// Says why a command did not go as asked. Returns the exit code.
+/// Prints the error of a command. Returns the exit code.
 fn print_error(exit: &Exit, colour: bool) -> u8 {
     let style = if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
-    // Where even standard error is closed, the exit code has to do.
+    // If standard error is closed, only the exit code reports the error.
     let text = exit.to_string();
     drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
     exit.code
@@ -271,14 +271,14 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
-/// Prints a text. A reader that closes the pipe early has seen enough.
+/// Prints a text. A pipe that its reader closes early is no error.
 fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> u8 {
     let mut text = Vec::new();
     drop(write(&mut text).and_then(|()| std::io::stdout().write_all(&text)));
     exit_code::OK
 }
 
-/// Ends as clap does for a wrong command line; a command with two letters in each other's place is named, too.
+/// Ends as clap does for a wrong command line, and also suggests a command with two letters swapped.
 fn refuse(mut error: clap::Error) -> ! {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.clone(),
@@ -299,7 +299,7 @@ fn refuse(mut error: clap::Error) -> ! {
 }
 
 impl Colour {
-    /// `NO_COLOR` and `CLICOLOR_FORCE` count where the flag says nothing.
+    /// Without the flag, `NO_COLOR` and `CLICOLOR_FORCE` decide.
     fn wanted(self) -> bool {
         match self {
             Self::Always => true,

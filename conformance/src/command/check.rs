@@ -1,4 +1,4 @@
-//! `volproof check`: whether what was recorded keeps the promises.
+//! `volproof check`: judges a recorded trace by all promises and invariants.
 
 use std::path::PathBuf;
 

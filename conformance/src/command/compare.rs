@@ -1,4 +1,4 @@
-//! `volproof compare`: whether two traces tell the same story, and where they do not.
+//! `volproof compare`: the differences between the stories of two traces.
 
 use std::path::{Path, PathBuf};
 
@@ -33,13 +33,13 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     } else if comparison.same {
         println!("the same story");
     } else {
-        let told = format!(" - {}\n + {}\n\n{comparison}", flags.first.display(), flags.second.display());
-        print!("{}", printable(&told));
+        let text = format!(" - {}\n + {}\n\n{comparison}", flags.first.display(), flags.second.display());
+        print!("{}", printable(&text));
     }
     Ok(if comparison.same { exit_code::OK } else { exit_code::CASES_FAILED })
 }
 
-/// Reads a file that is to be a trace.
+/// Reads and parses a trace.
 pub(super) fn read<T>(path: &Path, parse: fn(&str) -> Result<T, Unreadable>) -> Result<T, Exit> {
     let refused =
         |why: String| Exit::usage(format!("cannot read the trace `{}`", path.display())).details([why]);

@@ -1,4 +1,4 @@
-//! `volproof doctor`: what this machine can do, and what each missing thing takes.
+//! `volproof doctor`: the features that this machine has, and how to get each that it lacks.
 
 use clap::Args;
 use harness::facts::{Absence, Fact, Facts};
@@ -32,14 +32,15 @@ pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
     Ok(exit_code::OK)
 }
 
-/// How many cases the machine could run if these were not asked for.
-fn possible(facts: &Facts, cases: &[&Case], spared: &[Fact]) -> usize {
-    let there = |fact: Fact| facts.has(fact) || spared.contains(&fact);
-    let can = |case: &&&Case| case.needs().into_iter().filter_map(|need| need.fact()).all(there);
-    cases.iter().filter(can).count()
+/// The number of cases that the machine could run if no case needed the `ignored` features.
+fn possible(facts: &Facts, cases: &[&Case], ignored: &[Fact]) -> usize {
+    let is_there = |fact: Fact| facts.has(fact) || ignored.contains(&fact);
+    let can_run = |case: &&&Case| case.needs().into_iter().filter_map(|need| need.fact()).all(is_there);
+    cases.iter().filter(can_run).count()
 }
 
-/// Whether it is there, which cases ask for it, and if it is not, why and what would change that.
+/// The line of a feature: whether the machine has it, the number of cases that need it, and the reason and remedy if it is
+/// absent.
 fn line(fact: Fact, absence: Option<&Absence>) -> String {
     let all = case::all();
     let users = all.iter().filter(|case| case.needs().iter().any(|need| need.fact() == Some(fact))).count();

@@ -1,6 +1,6 @@
-//! `volproof enter`: a shell in a sandbox, with what is mounted and what runs in there.
+//! `volproof enter`: a shell in the namespaces of a sandbox, among its mounts and processes.
 //!
-//! It joins the namespaces and starts the shell there, so the shell dies with the sandbox at the latest.
+//! The shell ends at the latest with the sandbox, because it is in the sandbox's PID namespace.
 
 use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -39,8 +39,8 @@ pub(super) struct Flags {
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let Found { visits, unreadable } = visit::all().map_err(anyhow::Error::from)?;
     for error in &unreadable {
-        let told = format!("{}; what its run has kept is not listed", chain(error).join(": "));
-        eprintln!("warning: {}", printable(&told));
+        let warning = format!("{}; what its run has kept is not listed", chain(error).join(": "));
+        eprintln!("warning: {}", printable(&warning));
     }
     let visit = choose(&visits, flags.case.as_deref(), flags.run.as_deref())?;
     visit.enter().map_err(anyhow::Error::from)?;
@@ -55,7 +55,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let unusable = |error: std::io::Error| {
         Exit::environment(format!("cannot run `{}` in there", words[0])).details([error.to_string()])
     };
-    // The terminal's Ctrl-C is for the shell. It gets back what this process no longer minds.
+    // Ctrl-C is for the shell: this process ignores the signal, and the shell gets the default handler back.
     ignore_interrupts(SigHandler::SigIgn).map_err(|error| unusable(error.into()))?;
     // SAFETY: between fork and exec only signal is called, which is async-signal-safe.
     unsafe { command.pre_exec(|| Ok(ignore_interrupts(SigHandler::SigDfl)?)) };
@@ -75,8 +75,8 @@ fn ignore_interrupts(handler: SigHandler) -> nix::Result<()> {
     Ok(())
 }
 
-/// The sandbox that is meant. One whose case still runs is meant only by the id of its run: whoever enters it holds
-/// it up, and is thrown out when it ends.
+/// The sandbox to enter. The sandbox of a running case is chosen only by the id of its run: a shell in it delays the case,
+/// and is killed when the case ends.
 fn choose<'a>(all: &'a [Visit], case: Option<&str>, run: Option<&str>) -> Result<&'a Visit, Exit> {
     let mut named: Vec<&Visit> =
         all.iter().filter(|visit| case.is_none_or(|case| visit.name() == case)).collect();
@@ -92,21 +92,21 @@ fn choose<'a>(all: &'a [Visit], case: Option<&str>, run: Option<&str>) -> Result
                 exit.hint("`volproof run --keep CASE` keeps that of a case that does not pass")
             }),
             (_, None) if !named.is_empty() => nothing("no sandbox is kept: its case still runs".to_owned())
-                .map_err(|exit| exit.details(told(&named)).hint("--run ID enters it all the same")),
+                .map_err(|exit| exit.details(list(&named)).hint("--run ID enters it all the same")),
             (Some(case), _) => nothing(format!("there is no sandbox of `{case}`"))
-                .map_err(|exit| exit.details(told(&all.iter().collect::<Vec<_>>()))),
+                .map_err(|exit| exit.details(list(&all.iter().collect::<Vec<_>>()))),
             (None, _) => nothing(format!("run `{}` has no sandbox", run.unwrap_or_default()))
-                .map_err(|exit| exit.details(told(&all.iter().collect::<Vec<_>>()))),
+                .map_err(|exit| exit.details(list(&all.iter().collect::<Vec<_>>()))),
         };
     };
-    // Of a case that one run has repeated, the newest.
+    // If a run has repeated a case, the newest sandbox is chosen.
     if found.iter().any(|visit| (visit.name(), visit.run()) != (newest.name(), newest.run())) {
-        let exit = Exit::usage("there is more than one sandbox: which one?").details(told(&found));
+        let exit = Exit::usage("there is more than one sandbox: which one?").details(list(&found));
         return Err(exit.hint("name the case in full, and its run with --run ID"));
     }
     Ok(newest)
 }
 
-fn told(visits: &[&Visit]) -> Vec<String> {
+fn list(visits: &[&Visit]) -> Vec<String> {
     visits.iter().map(|visit| format!("there is: {visit}")).collect()
 }

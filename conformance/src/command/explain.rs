@@ -1,4 +1,4 @@
-//! `volproof explain`: what a name in a report means.
+//! `volproof explain`: the meaning of names in reports.
 
 mod words;
 
@@ -39,12 +39,12 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         [] => overview(),
         names => names.iter().map(explained).collect::<Result<Vec<_>, Exit>>()?.join("\n\n"),
     };
-    // A reader that closes the pipe early has seen enough.
+    // A pipe that its reader closes early is no error.
     drop(writeln!(std::io::stdout(), "{}", text.trim_end()));
     Ok(exit_code::OK)
 }
 
-/// Everything that can be explained, a line each.
+/// All names that can be explained, one on each line.
 fn overview() -> String {
     let mut text = "Promises of a driver\n".to_owned();
     for entry in registry::all() {
@@ -61,7 +61,7 @@ fn overview() -> String {
 }
 
 fn explain(name: &str) -> Option<String> {
-    // The head of a report has the words of a name apart.
+    // The head of a report writes a name as several words.
     let plain = name.replace([' ', '-'], "");
     let need = Need::ALL
         .iter()
@@ -72,7 +72,7 @@ fn explain(name: &str) -> Option<String> {
     need.or_else(case).or_else(|| explain_contract(name)).or_else(word).or_else(|| only_match(name))
 }
 
-/// A part of an id is enough where it means one case.
+/// The case, if a part of an id matches only one.
 fn only_match(name: &str) -> Option<String> {
     let all = case::all();
     let mut meant = all.iter().filter(|case| select::matches(name, &case.id()));
@@ -120,7 +120,7 @@ fn explain_promise(entry: &Entry) -> String {
         seen_in.iter().for_each(|seen_in| text += &format!("    {}\n", address(seen_in)));
     }
     text += &entry.rule.map_or_else(|| "\n  judged by no rule over traces\n".to_owned(), judged_by_rule);
-    entry.suite.iter().for_each(|what| text += &format!("\n  judged by {what}\n"));
+    entry.suite.iter().for_each(|part| text += &format!("\n  judged by {part}\n"));
     if !entry.cases.is_empty() {
         text += "\n  judged by these cases\n";
         entry.cases.iter().for_each(|case| text += &format!("    {}\n", case.id()));
@@ -138,7 +138,7 @@ fn explain_promise(entry: &Entry) -> String {
     text
 }
 
-/// The thread of an issue, where the name says which.
+/// The address of an issue, if the name has the form of one.
 fn address(seen_in: &str) -> String {
     let is_thread = |(repository, number): &(&str, &str)| {
         repository.split('/').count() == 2 && number.bytes().all(|digit| digit.is_ascii_digit())
@@ -162,11 +162,11 @@ fn judged_by_rule(rule: &Rule) -> String {
 }
 
 pub(super) fn explain_need(need: Need) -> String {
-    let who = match need.provider() {
+    let party = match need.provider() {
         Provider::Driver => "asked of the driver",
         Provider::Host => "looked for on the machine",
     };
-    let mut text = format!("{need}   {who}\n\n  {}\n\n  needed by\n", need.help());
+    let mut text = format!("{need}   {party}\n\n  {}\n\n  needed by\n", need.help());
     let all = case::all();
     all.iter()
         .filter(|case| case.needs().contains(&need))

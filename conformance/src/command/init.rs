@@ -1,5 +1,5 @@
-//! `volproof init`: a commented `driver.toml` to start from, or one made of what a driver says of itself or what its
-//! deployment files say of it.
+//! `volproof init`: writes a commented `driver.toml`: a template, or a manifest made from the driver's answers or from its
+//! deployment files.
 
 mod asked;
 mod deployment;
@@ -28,7 +28,7 @@ pub(super) struct Flags {
     driver_cmd: Option<String>,
 }
 
-/// What it writes: valid as it stands, but for the command.
+/// The template: a valid manifest, except that the command does not exist.
 const MANIFEST: &str = r#"# What volproof must know about your driver and cannot ask it.
 # Capabilities are absent on purpose: they are asked of the driver.
 
@@ -162,7 +162,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     Ok(exit_code::OK)
 }
 
-/// What is to be written.
+/// The text of the new manifest.
 fn text(flags: &Flags) -> Result<String, Exit> {
     match (&flags.from, &flags.driver_cmd) {
         (Some(directory), _) => from::manifest(directory).map_err(|error| {
@@ -184,13 +184,12 @@ mod tests {
         Manifest::parse(super::MANIFEST, Path::new("driver.toml")).expect("valid as it stands");
     }
 
-    /// A reader takes the `#` away from these lines.
     #[test]
     fn template_with_its_examples_uncommented_is_a_valid_manifest() {
         let example = |line: &str| {
             let key = line.split(" = ").next().unwrap_or_default();
             let is_key = !key.contains(' ') && line.contains(" = ");
-            // Of these and the commands only one may stand there.
+            // A manifest has either these sockets or a command.
             let runs_already = matches!(key, "socket" | "controller_socket");
             (is_key && !runs_already) || (line.starts_with('[') && line.ends_with(']'))
         };

@@ -1,4 +1,4 @@
-//! `volproof list`: the cases of this binary, and the promises they are about.
+//! `volproof list`: the cases and the promises.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Looking before running: at the machine, and at the driver.
+//! Before a run: checks the machine, starts the driver and asks the first questions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use runner::message::{Assignment, Said, Task};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::need::{Ground, Need};
 
-/// Refuses where no driver could be started at all.
+/// Refuses a machine on which no sandbox can be made.
 pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
     if facts.has(Fact::Root) {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
     }
 }
 
-/// Runs the manifest's command before everything. The janitor undoes it, at the end of the run or after its death.
+/// Runs the manifest's `prepare` command. The janitor runs its undo at the end of the run, or when the run has died.
 pub(super) async fn prepare_run(manifest: &Manifest, ledger: &Ledger, directory: &Path) -> Result<(), Exit> {
     let noted = harness::ledger::Ledger::open(&ledger.path()).map_err(anyhow::Error::from)?;
     let prepared = Preparation::of_run(manifest, directory, Some(Arc::new(noted))).await;
@@ -85,7 +85,7 @@ pub(super) fn refused(refusal: Refusal) -> Exit {
     }
 }
 
-/// What is there for the cases, of the machine and of the driver.
+/// The needs that machine and driver satisfy, and the reasons for those that they do not.
 pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) -> Ground {
     let mut ground = Ground::default();
     for need in Need::ALL {
@@ -157,7 +157,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     ground
 }
 
-/// Without CreateVolume there is what the manifest names.
+/// The needs that the manifest's existing volumes satisfy, for a driver without CreateVolume.
 fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abilities) {
     if abilities.creates() {
         return;

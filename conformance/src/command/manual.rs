@@ -1,4 +1,4 @@
-//! The manual page: the program, then each of its commands. Writes what it is given and nothing else.
+//! The manual page: the program, then each of its commands.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ pub(super) fn write(mut program: Command, out: &mut impl Write) -> io::Result<()
         let mut sections = Vec::new();
         page.render_description_section(&mut sections)?;
         page.render_options_section(&mut sections)?;
-        // Below the heading of the command.
+        // Sections of a command become subsections of its heading.
         let text =
             String::from_utf8_lossy(&sections).replace(".SH DESCRIPTION\n", "").replace(".SH ", ".SS ");
         out.write_all(text.as_bytes())?;

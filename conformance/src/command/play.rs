@@ -1,4 +1,4 @@
-//! `volproof play`: plays a scenario or manifests in a sandbox, tells what happens, and writes the trace.
+//! `volproof play`: plays a scenario or manifests in a sandbox, prints the events, and writes the trace.
 
 mod changes;
 
@@ -73,7 +73,7 @@ pub(super) struct Flags {
 pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     let (script, host_paths) = script(flags)?;
     if let Some(trace) = &flags.trace {
-        // Found out before anything is done, and not after it.
+        // Written once now, so that an unwritable path is an error before anything is played.
         std::fs::write(trace, "").map_err(|error| {
             Exit::usage(format!("cannot write `{}`", trace.display())).details([error.to_string()])
         })?;
@@ -96,7 +96,7 @@ pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     under_ledger(async |ledger| play(flags, colour, script, manifest, rootless, ledger).await)
 }
 
-/// The directories of the machine in which these paths are, or will be made.
+/// The existing directories of the machine that contain these paths, or in which they will be made.
 fn opened(host_paths: &[String]) -> Result<Vec<PathBuf>, Exit> {
     let opened = |path: &String| {
         let there = Path::new(path).ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -110,8 +110,7 @@ fn opened(host_paths: &[String]) -> Result<Vec<PathBuf>, Exit> {
     host_paths.iter().map(opened).collect()
 }
 
-/// What is to be played, read and looked through before anything is started; with the paths of the machine that pods
-/// use.
+/// Reads and checks the script before anything is started. Also returns the paths of the machine that pods use.
 fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| {
@@ -131,7 +130,7 @@ fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
     Ok((Script::Manifests(manifests), files.host_paths()))
 }
 
-/// What is to run in a container.
+/// The program to run in a container.
 fn inside(flags: &Flags) -> Result<Option<Inside>, Exit> {
     let command = match (flags.shell, flags.command.is_empty()) {
         (true, _) => vec!["/bin/sh".to_owned()],
@@ -151,7 +150,7 @@ fn inside(flags: &Flags) -> Result<Option<Inside>, Exit> {
     Ok(Some(Inside { pod, container, command, is_shell: flags.shell }))
 }
 
-/// What the player has said that counts at the end.
+/// The messages of the player that decide the exit code.
 #[derive(Default)]
 struct Heard {
     end: Option<Result<Played, Exit>>,
@@ -172,9 +171,9 @@ async fn play(
     let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);
     let assignment = Assignment { task: Task::Play(script), orders: Orders { rootless, ..orders } };
     let mut heard = Heard::default();
-    let hear = |said| heard.take(said, flags, colour, &directory);
+    let hear = |message| heard.take(message, flags, colour, &directory);
     let cancel = async {
-        // The first asks for a tidy end where there is one to be had, the second ends everything.
+        // The first Ctrl-C lets manifests be taken down; the second, or the first of a scenario, ends everything at once.
         if flags.scenario.is_none() {
             tokio::select! {
                 pressed = tokio::signal::ctrl_c() => if pressed.is_ok() { enough(&directory) },
@@ -203,8 +202,8 @@ async fn play(
 }
 
 impl Heard {
-    fn take(&mut self, said: Said, flags: &Flags, colour: bool, directory: &Path) {
-        match said {
+    fn take(&mut self, message: Said, flags: &Flags, colour: bool, directory: &Path) {
+        match message {
             Said::Told(line) if !flags.quiet => println!("{line}"),
             Said::Found(finding) => {
                 let palette = if colour { Palette::coloured() } else { Palette::plain() };
@@ -243,16 +242,16 @@ impl Heard {
     }
 }
 
-/// Tells the player that it has been seen enough. If that cannot be told, the second Ctrl-C is what remains.
+/// Asks the player to take everything down. An error is ignored: the second Ctrl-C still works.
 fn enough(directory: &Path) {
     drop(std::fs::write(directory.join(ENOUGH), ""));
 }
 
-/// A scenario that cannot be played: where, what, and what was probably meant.
+/// The error of a scenario that cannot be played: its line, the fault, and a suggestion.
 fn refused(path: &Path, bad: Bad) -> Exit {
-    let place = match bad.line {
+    let position = match bad.line {
         0 => format!("cannot play `{}`", path.display()),
         line => format!("cannot play `{}`, line {line}", path.display()),
     };
-    Exit::usage(format!("{place}: {}", bad.what)).maybe_hint(bad.hint)
+    Exit::usage(format!("{position}: {}", bad.what)).maybe_hint(bad.hint)
 }

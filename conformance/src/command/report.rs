@@ -1,4 +1,4 @@
-//! `volproof report`: one report of one or several finished runs.
+//! `volproof report`: merges finished runs into one report.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     Ok(if whole.interrupted { exit_code::INTERRUPTED } else { whole.exit_code })
 }
 
-/// The results in a directory. The logs of its cases lie beside them, wherever the directory was taken.
+/// The results in a report directory, with the paths of the logs adapted: the directory may have been moved.
 fn read(directory: &Path) -> Result<RunRecord, Exit> {
     let mut record = results(&directory.join("results.json"))?;
     for case in &mut record.cases {

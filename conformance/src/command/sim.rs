@@ -1,4 +1,4 @@
-//! `volproof sim`: the volume manager itself, on a simulated kernel, driver and API, seed by seed.
+//! `volproof sim`: plays the volume manager on a simulated kernel, driver and API, seed by seed.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -73,11 +73,11 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     Ok(exit_code::CASES_FAILED)
 }
 
-/// What a seed has found.
+/// The failure of a seed.
 enum Found {
-    /// Something was not as it should be.
+    /// A contract was broken, or the end state was wrong.
     Violated(Box<Violated>),
-    /// The simulation itself broke down.
+    /// The simulation panicked.
     Panicked,
 }
 
@@ -109,8 +109,8 @@ impl Played {
         }
     }
 
-    /// Plays seeds until there are none left, or one has found something. Those that were handed out before
-    /// it are played to their end, so that the lowest one counts, whoever was faster.
+    /// Plays seeds until none is left or one fails. Seeds that were handed out before are played to their end, so that the
+    /// lowest failing seed is reported whichever thread is faster.
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Played {
     }
 }
 
-/// Says what was found, from as few steps as it takes, and how to see it again.
+/// Prints a failure with the fewest steps that cause it, and the command that reproduces it.
 fn tell(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
     match found {
         Found::Panicked => println!("seed {seed}: the simulation panicked"),
@@ -177,7 +177,7 @@ fn write_trace(file: &Path, violated: &Violated) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The commit that this was built from, where whoever built it said so, or that a CI says it runs on.
+/// The commit of this build, from the build's or from the CI's environment.
 fn commit() -> Option<String> {
     option_env!("VOLPROOF_COMMIT").map(str::to_owned).or_else(|| std::env::var("GITHUB_SHA").ok())
 }

@@ -1,4 +1,4 @@
-//! `volproof sweep`: undoes what runs that were killed have left behind, and nothing else.
+//! `volproof sweep`: undoes the leftovers of killed runs, and nothing else.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let left = if flags.dry_run { tell_dead()? } else { sweep()? };
+    let left = if flags.dry_run { list_dead()? } else { sweep()? };
     sweep_reports(flags)?;
     match left {
         0 => Ok(exit_code::OK),
@@ -45,8 +45,8 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     }
 }
 
-/// Says what would be undone.
-fn tell_dead() -> Result<usize, Exit> {
+/// Lists the leftovers that a sweep would undo.
+fn list_dead() -> Result<usize, Exit> {
     let dead = janitor::dead().map_err(anyhow::Error::from)?;
     for Dead { run, author, left, unreadable } in &dead {
         let whose = author.as_ref().map(ToString::to_string);
@@ -61,7 +61,7 @@ fn tell_dead() -> Result<usize, Exit> {
     Ok(0)
 }
 
-/// Undoes what is left of dead runs; answers with how many things are left all the same.
+/// Undoes the leftovers of dead runs. Returns the number that could not be undone.
 fn sweep() -> Result<usize, Exit> {
     let swept = janitor::sweep().map_err(anyhow::Error::from)?;
     for Swept { run, author, undone } in &swept {

@@ -1,4 +1,4 @@
-//! `volproof vm`: kernels for guests, what this machine makes of them, and a prompt inside one.
+//! `volproof vm`: fetches kernels for guests, probes which guests this machine can run, and opens a shell in one.
 
 mod prepare;
 mod probe;
@@ -51,8 +51,8 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
 }
 
 /// The part of this program that runs inside a guest.
-pub(crate) fn guest(what: Option<&str>) -> ExitCode {
-    match what {
+pub(crate) fn guest(task: Option<&str>) -> ExitCode {
+    match task {
         None => vm_images::guest::main(),
         Some("shell") => vm_images::guest::shell(),
         Some("facts") => {

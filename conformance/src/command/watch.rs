@@ -1,4 +1,4 @@
-//! `volproof watch`: the promises, held against a node and a driver that run already.
+//! `volproof watch`: judges a running node and a running driver by all promises.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -64,13 +64,13 @@ pub(super) struct Flags {
     quiet: bool,
 }
 
-/// How long the driver may take to say its name.
+/// The time for the driver to answer GetPluginInfo.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How long calls may take to end once nothing new is let in.
+/// The time for calls to end after the proxy has stopped to accept new ones.
 const LAST_CALLS: Duration = Duration::from_secs(20);
 
-/// How long a mount that no call is about waits until it is told.
+/// The longest delay before a mount outside of calls is printed.
 const GLANCE: Duration = Duration::from_millis(250);
 
 pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
@@ -78,7 +78,7 @@ pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     under_ledger(async |ledger| watch(flags, colour, ledger).await)
 }
 
-/// What is wrong before anything is begun.
+/// Checks the flags before anything is started.
 fn look(flags: &Flags) -> Result<(), Exit> {
     if !flags.root.is_dir() {
         return Err(Exit::usage(format!("there is no directory `{}`", flags.root.display()))
@@ -99,7 +99,7 @@ fn look(flags: &Flags) -> Result<(), Exit> {
 }
 
 async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit> {
-    // As the mount table has it.
+    // Without links, as in the mount table.
     let root = flags.root.canonicalize().map_err(anyhow::Error::from)?;
     let name = name_of(&flags.socket).await?;
     let earlier = volumes_on(&root, &name);
@@ -132,7 +132,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
             Exit::environment("cannot listen for readers of --metrics").details([error.to_string()])
         })?;
     }
-    let (mut told, mut end, mut last_calls) = (0, std::pin::pin!(end()), None);
+    let (mut printed, mut end, mut last_calls) = (0, std::pin::pin!(end()), None);
     loop {
         tokio::select! {
             biased;
@@ -141,10 +141,10 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
                 proxy.withdraw();
                 last_calls = Some(Deadline::after(LAST_CALLS));
             }
-            _ = journal.wait(GLANCE, |journal| journal.length() > told) => {}
+            _ = journal.wait(GLANCE, |journal| journal.length() > printed) => {}
         }
-        let lines = journal.since_and_forget(told);
-        told += lines.len();
+        let lines = journal.since_and_forget(printed);
+        printed += lines.len();
         for line in lines {
             teller.metrics.count(&line);
             watched.take(line).iter().for_each(|news| teller.tell(news));
@@ -154,7 +154,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
             eprintln!("another watch listens at {} now", flags.listen.display());
             last_calls = Some(Deadline::after(LAST_CALLS));
         }
-        // A call that is under way is answered before its connection is closed.
+        // Calls under way are answered before the connections are closed.
         if last_calls.as_ref().is_some_and(|limit| journal.in_flight().is_empty() || limit.passed()) {
             break;
         }
@@ -172,7 +172,7 @@ fn size(text: &str) -> Result<u64, String> {
     if size.bytes() == 0 { Err("must be more than nothing".to_owned()) } else { Ok(size.bytes()) }
 }
 
-/// What the driver calls itself.
+/// The driver's name, from GetPluginInfo.
 async fn name_of(socket: &Path) -> Result<String, Exit> {
     let refused = |why: Vec<String>| {
         Exit::environment(format!("the driver at `{}` does not say its name", socket.display())).details(why)
@@ -195,12 +195,12 @@ fn head(name: &str, flags: &Flags, earlier: &BTreeSet<String>) -> String {
     head
 }
 
-/// Everywhere that news go.
+/// Prints news, counts them in the metrics, and writes findings to a file.
 struct Teller {
     journal: Journal,
     metrics: Metrics,
     findings: Option<Findings>,
-    /// Calls whose error repeated a secret: each is told once.
+    /// Calls whose error repeated a secret, so that each is reported once.
     secrets: BTreeSet<(String, String)>,
     quiet: bool,
     red: anstyle::Style,
@@ -226,10 +226,10 @@ impl Teller {
     fn tell(&mut self, news: &News) {
         let hide = |text: &str| printable(&self.journal.masks().hide(text)).into_owned();
         let mut out = std::io::stdout().lock();
-        // Where the output is closed there is still the exit code.
+        // If the output is closed, the exit code still reports broken promises.
         drop(match news {
             News::Happened(_) if self.quiet => Ok(()),
-            News::Happened(told) => writeln!(out, "{}", hide(told)),
+            News::Happened(line) => writeln!(out, "{}", hide(line)),
             News::Broken(violation) => {
                 self.metrics.broken(violation);
                 if let Some(findings) = &mut self.findings {
@@ -251,7 +251,7 @@ impl Teller {
     }
 }
 
-/// Somebody has seen enough.
+/// Returns when the user ends the watch.
 async fn end() -> Result<(), Exit> {
     let mut terminated = signal(SignalKind::terminate()).map_err(anyhow::Error::from)?;
     tokio::select! {

@@ -1,4 +1,4 @@
-//! The words that reports print beside names: what they mean, and which needs a capability of CSI stands behind.
+//! The words of reports with their meanings, and the needs that a capability of CSI satisfies.
 
 use testbed::need::Need;
 
@@ -38,7 +38,7 @@ const WORDS: &[(&str, &str)] = &[
 /// The meaning of a word, or the needs behind a capability.
 pub(super) fn explain(name: &str) -> Option<String> {
     let name = name.trim_start_matches("no ").replace(['-', '_'], " ");
-    // `lane` is as good as `lanes`.
+    // Singular and plural are the same word.
     let is_it = |word: &str| word.trim_end_matches('s').eq_ignore_ascii_case(name.trim_end_matches('s'));
     let word = WORDS.iter().find(|(word, _)| is_it(word));
     word.map(|(word, meaning)| format!("{word}   a word in reports\n\n  {meaning}"))

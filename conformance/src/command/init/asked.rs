@@ -1,4 +1,4 @@
-//! A manifest from a driver's own answers: it is started, asked what it is and what it makes, and ended again.
+//! A manifest from a driver's own answers: the driver is started, asked the first questions, and ended again.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::from::quoted;
 use runner::exit_code;
 use testbed::message::Abilities;
 
-/// Starts the driver and writes down what it answers.
+/// A manifest with the answers of the driver that this command starts.
 pub(super) fn manifest(command: &str) -> Result<String, Exit> {
     let unusable = |error: ManifestError| Exit::usage(error.to_string()).maybe_hint(error.hint());
     let manifest = Manifest::from_command(command).map_err(unusable)?;

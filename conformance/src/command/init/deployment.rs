@@ -1,4 +1,4 @@
-//! A driver's own deployment files, as far as a manifest can say what is in them. Reads YAML, and nothing else.
+//! Reads a driver's deployment files: the objects in YAML that a manifest can be made from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use harness::yaml;
 use serde_json::Value;
 
-/// What was found, and where.
+/// The objects that were found, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) drivers: Vec<Document>,
@@ -16,7 +16,7 @@ pub(super) struct Found {
     pub(super) workloads: Vec<Document>,
     pub(super) test_drivers: Vec<PathBuf>,
     pub(super) definitions: Vec<PathBuf>,
-    /// Files that were passed over, and why.
+    /// Files that were skipped, each with the reason.
     pub(super) unread: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Driver {
     pub(super) mounts: BTreeMap<String, String>,
 }
 
-/// Words in the images of containers that stand beside a driver in every deployment.
+/// Parts of the image names of CSI's own sidecars.
 const SIDECARS: [&str; 10] = [
     "node-driver-registrar",
     "driver-registrar",
@@ -121,7 +121,7 @@ const SIDECARS: [&str; 10] = [
     "kube-rbac-proxy",
 ];
 
-/// The driver's container of a workload: the first that is no sidecar and is told of a socket.
+/// The driver's container of a workload: the first that is no sidecar and has the path of a socket.
 pub(super) fn driver(workload: &Document) -> Option<Driver> {
     let spec = &workload.value["spec"]["template"]["spec"];
     let containers = spec["containers"].as_array()?;

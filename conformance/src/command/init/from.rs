@@ -1,5 +1,4 @@
-//! A manifest from a driver's own deployment files. What a manifest cannot say stands in it as a comment, with the
-//! reason.
+//! A manifest from a driver's deployment files. Settings that a manifest cannot have become comments, each with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,19 +9,19 @@ use serde_json::Value;
 
 use super::deployment::{self, Document, Driver, Found};
 
-/// The text of a manifest, in the making.
+/// The text of a manifest while it is built.
 #[derive(Debug, Default)]
 struct Draft {
-    /// Keys of the manifest itself, then of each of its tables.
+    /// The manifest's keys outside of its tables.
     head: Vec<String>,
     tables: BTreeMap<&'static str, Vec<String>>,
     notes: Vec<String>,
 }
 
-/// The parameters that a provisioner keeps for itself.
+/// The prefix of parameters that the provisioner does not pass on to the driver.
 const FOR_THE_CLUSTER: &str = "csi.storage.k8s.io/";
 
-/// Writes what is found below a directory as a manifest.
+/// A manifest from the files below a directory.
 pub(super) fn manifest(directory: &Path) -> std::io::Result<String> {
     let found = deployment::read(directory)?;
     let mut draft = Draft::default();
@@ -86,7 +85,7 @@ impl Draft {
         let node = found.workloads.iter().filter(is_node).find_map(|it| Some((it, deployment::driver(it)?)));
         let controllers = found.workloads.iter().filter(|workload| !is_node(workload));
         let controller = controllers.filter_map(|it| Some((it, deployment::driver(it)?)));
-        // One beside which a provisioner or an attacher runs.
+        // The controller is the workload with a provisioner or an attacher.
         let controller =
             controller.into_iter().find(|(workload, _)| workload.value.to_string().contains("/csi/"));
         let Some((workload, driver)) =
@@ -159,7 +158,7 @@ impl Draft {
         }
     }
 
-    /// The variables of a container that mean something here.
+    /// The variables of a container that a manifest can set.
     fn environment(&mut self, key: &str, container: &Value) -> BTreeMap<String, String> {
         let mut env = BTreeMap::new();
         for variable in container["env"].as_array().cloned().unwrap_or_default() {
@@ -359,11 +358,11 @@ impl Draft {
     }
 }
 
-/// The driver's own directory, which is there before it starts.
+/// The driver's own directory, which exists before the driver starts.
 const STATE: &str = "{state}";
 
-/// The paths at which the container has directories of the machine for its data, where its arguments or variables name
-/// them, and where they are here: one is the driver's own directory, several lie in it.
+/// The paths in the container of the driver's data directories, if its arguments or variables name them, each with its
+/// replacement: a single one is the driver's own directory, several are directories in it.
 fn data_paths(driver: &Driver) -> Vec<(String, String)> {
     let spoken =
         format!("{} {} {}", driver.container["command"], driver.container["args"], driver.container["env"]);
@@ -378,7 +377,7 @@ fn data_paths(driver: &Driver) -> Vec<(String, String)> {
     paths.into_iter().map(|path| (path.clone(), here(&path))).collect()
 }
 
-/// A word with the paths of data replaced, where they are whole.
+/// A word of a command with whole data paths replaced.
 fn in_state(word: String, data: &[(String, String)]) -> String {
     data.iter().fold(word, |word, (path, state)| {
         let mut parts = word.split(path.as_str());
@@ -406,7 +405,7 @@ fn is_of_machine(host: &str) -> bool {
     })
 }
 
-/// Replaces variables by their values, and what is a socket or a node by its placeholder.
+/// Replaces variables by their values, and the driver's socket and the node's name by placeholders.
 fn fill(word: &str, env: &BTreeMap<String, String>) -> String {
     let filled = env.iter().fold(word.to_owned(), |word, (name, value)| {
         word.replace(&format!("$({name})"), value).replace(&format!("${{{name}}}"), value)
@@ -433,12 +432,12 @@ fn text_map(value: &Value) -> BTreeMap<String, String> {
     entries.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
-/// As TOML writes a string.
+/// A TOML string.
 pub(super) fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
 
-/// As TOML writes a key.
+/// A TOML key.
 fn bare(key: &str) -> String {
     let is_bare =
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
@@ -570,7 +569,7 @@ spec:
     }
 
     #[test]
-    fn directory_without_a_workload_is_told() {
+    fn directory_without_a_workload_is_noted() {
         let text = written(&[("a.yaml", "kind: Namespace\nmetadata: {name: a}\n")]);
         assert!(text.contains("# - command: there is no DaemonSet"), "{text}");
     }

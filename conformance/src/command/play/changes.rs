@@ -1,4 +1,4 @@
-//! The files of a play, read again when they change. Reads files, and writes for the player.
+//! Reads the manifests of a play again when they change, and passes them to the player.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,17 +9,17 @@ use crate::play::files::Files;
 /// The pause between two looks at the files.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What tells a file from an earlier state of it.
+/// Time and size of a file: if they are the same, the file has not changed.
 type Mark = Option<(SystemTime, u64)>;
 
-/// Gives changed files to the player, for ever. What cannot be applied is told, and then nothing changes.
+/// Passes changed files to the player, for ever. Files that cannot be applied are reported and change nothing.
 pub(super) async fn follow(files: &[PathBuf], directory: &Path) {
     let mut applied = marks(files);
     let mut before = applied.clone();
     loop {
         tokio::time::sleep(LOOK).await;
         let now = marks(files);
-        // An editor may write in several steps: a file counts when it has come to rest.
+        // An editor may write in several steps: a file is read once it has not changed between two looks.
         let is_at_rest = now == before;
         before.clone_from(&now);
         if now == applied || !is_at_rest {
@@ -52,7 +52,7 @@ fn give(files: &[PathBuf], directory: &Path) -> Result<(), String> {
         line => format!("`{path}`, line {line}: {}", bad.what),
     })?;
     let text = serde_json::to_string(&texts).map_err(|error| error.to_string())?;
-    // Never seen half written.
+    // Renamed into place, so that the player never reads half a file.
     let new = directory.join("changed.new");
     let written =
         harness::private::write(&new, &text).and_then(|()| std::fs::rename(&new, directory.join(CHANGED)));

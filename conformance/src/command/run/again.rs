@@ -1,12 +1,12 @@
-//! The line that runs one case again, as the reader would type it. Touches nothing.
+//! The command that runs one case again, as the user would type it. Touches nothing.
 
 use super::super::Called;
 
-/// The command line again, without what chose the cases: a case's id takes its place.
+/// The command line of this run with a case's id instead of the selection.
 pub(super) fn again(called: &Called, filters: &[String]) -> String {
     const WITH_VALUE: [&str; 7] =
         ["--exclude", "--shard", "--repeat", "--report", "--since", "--jobs", "--format"];
-    // A build tool says under which name the reader started this.
+    // A build tool passes on the command that the user typed.
     let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
     let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
     let mut words = called.words.iter().skip(1).filter(|word| *word != "run");
@@ -23,7 +23,7 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
     kept.join(" ")
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_that_runs_a_case_again_keeps_what_is_about_the_driver() {
+    fn command_for_one_case_keeps_the_flags_about_the_driver() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let line = "volproof run --driver-cmd x --report out --since old --shard=1/2 publish --seed 7 --exclude a --fail-fast";
         let called = Called { words: words(line), start: None };

@@ -1,4 +1,4 @@
-//! How far the driver is kept from the machine, as the head of a report tells it.
+//! The lines in the head of a report about the driver's isolation from the machine.
 
 use std::path::Path;
 

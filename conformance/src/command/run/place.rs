@@ -1,4 +1,4 @@
-//! Where cases can run: this machine or a guest, what it has, and the driver as it is there.
+//! The places where cases can run, this machine or a guest, each with its features and the driver's answers there.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use testbed::case::CaseId;
 use testbed::message::Abilities;
 use testbed::need::{Ground, Need};
 
-/// A place, looked at, and the driver, asked there.
+/// A place with its features, and the answers of a driver that was started there.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) facts: Facts,
@@ -35,7 +35,7 @@ impl Place {
         let abilities = look::ask(&manifest, rootless, ledger, &reports.directory, None).await?;
         let mut ground = look::ground(facts, &manifest, &abilities);
         if flags.driver.is_ours() {
-            // It keeps volumes in directories then, and mounts nothing that needs more than a user namespace.
+            // fake-csi keeps volumes in directories then, and makes only mounts that a user namespace allows.
             ground.gains(Need::Root);
         } else if flags.tier == Tier::Rootless {
             ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
@@ -60,7 +60,7 @@ impl Place {
                 .hint("move them to [per_case], which runs in the guest"));
         }
         let files = vm::packed(&mut manifest)?;
-        // An emulated machine is slower than the one its author had in mind.
+        // An emulated machine is slower than the machine that the manifest's limit is for.
         manifest.timeouts.start = Span::new(3 * manifest.start_timeout());
         let guests = Rc::new(vm::guests(kernel, files).await?);
         let facts = guests.look().await.map_err(|error| {
@@ -73,12 +73,12 @@ impl Place {
         Ok((Self { facts, manifest, abilities, ground }, guests))
     }
 
-    /// The part of a run that happens here, where this is in guests.
+    /// The guests of a run, with the cases that run in them.
     pub(super) fn away(self, guests: Rc<Guests>, cases: BTreeSet<CaseId>) -> Away {
         Away { guests, cases, manifest: self.manifest, abilities: self.abilities }
     }
 
-    /// The facts a header tells.
+    /// The facts for the head of a report that this place has (`there`) or lacks.
     pub(super) fn told(&self, facts: &[Fact], there: bool) -> Vec<String> {
         let those = facts.iter().filter(|fact| self.facts.has(**fact) == there);
         those.map(|fact| fact.name().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Where a run is told of: on the terminal while it happens, and in a directory afterwards.
+//! The reports of a run: on the terminal while it happens, and in a directory afterwards.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use runner::report::human::Human;
 use runner::report::line::Palette;
 use runner::report::{Reporter, github, html, json, junit};
 
-/// Where everything that outlives the run is written.
+/// The report directory.
 #[derive(Debug)]
 pub(super) struct Reports {
     pub(super) directory: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// The directory that the user named, if one was. Nothing in it is touched before [`Reports::begin`].
+    /// The directory that the user named, if any. It is not changed before [`Reports::begin`].
     pub(super) fn asked(directory: Option<&Path>) -> Result<Option<Self>, Exit> {
         let Some(directory) = directory else { return Ok(None) };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -51,7 +51,7 @@ impl Reports {
             return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
                 .hint("runs keep their ledgers there, and `volproof sweep` removes what is none"));
         }
-        if is_someone_elses(&cases).map_err(failed)? {
+        if has_foreign_entries(&cases).map_err(failed)? {
             return Err(Exit::usage(format!(
                 "cannot write reports to `{}`: volproof has not made the `cases` in it",
                 directory.display()
@@ -62,7 +62,7 @@ impl Reports {
         Ok(Some(Self { directory, asked: true }))
     }
 
-    /// The run starts: what an earlier one wrote about its cases must not be taken for this one's.
+    /// Removes the files of an earlier run from the directory when a run starts.
     pub(super) fn begin(&self) -> anyhow::Result<()> {
         let cases = self.directory.join("cases");
         if self.asked && cases.exists() {
@@ -73,12 +73,12 @@ impl Reports {
         Ok(())
     }
 
-    /// A directory that the janitor removes, unless a case fails and its logs are worth reading.
+    /// A directory that the janitor removes, unless a case fails.
     pub(super) fn scratch(ledger: &Ledger) -> anyhow::Result<Self> {
         Ok(Self { directory: ledger.scratch()?, asked: false })
     }
 
-    /// Writes everything that was asked for.
+    /// Writes the report files.
     pub(super) fn write(&self, record: &runner::event::RunRecord) -> anyhow::Result<()> {
         if self.asked {
             json::write_results(record, &self.directory)?;
@@ -89,7 +89,7 @@ impl Reports {
     }
 }
 
-/// The owner of a directory, or of a link to one, if that is neither this user nor who has called sudo.
+/// The owner of a directory, or of a link to one, if it is neither this user nor the user who called sudo.
 fn foreign_owner(directory: &Path, user: u32, sudo: Option<u32>) -> io::Result<Option<u32>> {
     let is_ours = |owner: u32| owner == user || sudo == Some(owner);
     let found = [std::fs::symlink_metadata(directory), std::fs::metadata(directory)];
@@ -103,13 +103,13 @@ fn foreign_owner(directory: &Path, user: u32, sudo: Option<u32>) -> io::Result<O
     Ok(None)
 }
 
-/// Who has called sudo: root writes to his directories on his behalf.
+/// The user who called sudo: root may write to their directories.
 fn sudo_user() -> Option<u32> {
     std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
-/// Whether there is something that no run has made.
-fn is_someone_elses(cases: &Path) -> io::Result<bool> {
+/// Whether the directory `cases` has entries that no run made.
+fn has_foreign_entries(cases: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(cases) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -119,11 +119,11 @@ fn is_someone_elses(cases: &Path) -> io::Result<bool> {
     }
 }
 
-/// Who shows the run while it happens.
+/// The reporters of a run.
 pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let palette = if colour { Palette::coloured() } else { Palette::plain() };
     let human = || -> Box<dyn Reporter> {
-        // The runner of GitHub takes commands from whatever a step prints, also in the format for people.
+        // GitHub reads commands from the output of a step in any format, so annotations go with the format for people.
         if flags.format == Format::Github || std::env::var_os("GITHUB_ACTIONS").is_some() {
             return Box::new(Human::new(NoCommands::new(io::stdout()), palette, flags.verbose));
         }
@@ -138,7 +138,7 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     }
 }
 
-/// For the driver's own repository, its manifest is the file that a reader can open.
+/// Annotations belong to the manifest, since that is the file in the driver's own repository.
 fn annotations(flags: &Flags) -> github::Annotations<io::Stdout> {
     let driver = &flags.driver;
     let manifest = driver.driver.clone().or_else(|| driver.testdriver.clone());
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_with_cases_of_somebody_else_is_refused_and_kept() {
+    fn directory_with_foreign_entries_is_refused_and_kept() {
         let project = tempfile::tempdir().unwrap();
         let mine = project.path().join("cases/mine.rs");
         std::fs::create_dir(project.path().join("cases")).unwrap();

@@ -1,6 +1,6 @@
-//! Runs again each time the driver changes: its program, a file that its command names, or its manifest.
+//! `--rerun`: runs again each time the driver changes: its program, a file that its command names, or its manifest.
 //!
-//! Reads the attributes of these files and nothing else of them.
+//! Reads only the attributes of these files.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -12,13 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::{Exit, on_path, runtime};
 
-/// How often the files are looked at.
+/// The pause between two looks at the files.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// After this number of looks without a change a file is written whole.
+/// A file counts as completely written after this number of looks without a change.
 const STILL: u32 = 2;
 
-/// What of a file changes when it is written or replaced.
+/// Attributes of a file that change when it is written or replaced.
 type Stamp = (u64, u64, i64, i64);
 
 /// The files of a driver, as they were when a run began.
@@ -32,7 +32,7 @@ impl Watched {
     pub(super) fn of(manifest: &Manifest, file: Option<&Path>) -> Self {
         let commands = [&manifest.command, &manifest.controller_command];
         let programs = commands.into_iter().filter_map(|command| program(command.first()?));
-        // An interpreter's script is among the words.
+        // The words of the command include the script of an interpreter.
         let words = commands.into_iter().flatten().map(PathBuf::from).filter(|word| word.is_file());
         let mut files: Vec<PathBuf> =
             file.map(Path::to_owned).into_iter().chain(programs).chain(words).collect();
@@ -46,8 +46,7 @@ impl Watched {
         Self { before: stamps(&self.files), ..self }
     }
 
-    /// Waits until one of them has changed, all are there, and nobody writes to them any more. Returns whether that was
-    /// it, and not Ctrl-C.
+    /// Waits until a file has changed, and all files exist and are completely written. Returns `false` after Ctrl-C.
     pub(super) fn wait(&self) -> Result<bool, Exit> {
         let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.display())).collect();
         eprintln!("  runs again when {} changes; Ctrl-C ends it", names.join(" or "));
@@ -120,7 +119,7 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(limit), watched.changed()).await.is_ok()
         };
         assert!(!changes(10).await, "nothing has changed");
-        // A linker removes it first.
+        // As a linker does: it removes the old file first.
         std::fs::remove_file(&driver).expect("it is there");
         assert!(!changes(10).await, "it is not whole");
         std::fs::write(&driver, "exec fake-csi").expect("a file");

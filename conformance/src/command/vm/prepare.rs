@@ -1,5 +1,5 @@
-//! From the name of a kernel to guests that can be started. Nothing is fetched here: what is missing is said,
-//! with the command that brings it.
+//! Prepares guests from the name of a kernel. Fetches nothing: a missing package is an error with the command that fetches
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use runner::dispatch::Guests;
 use runner::dispatch::guest::Kind;
 use testbed::failure::chain;
 
-/// Memory of a guest, in MiB. What it does not use costs nothing.
+/// The memory of a guest in MiB. Memory that it does not use costs nothing.
 const MEMORY: u32 = 1024;
 
 /// A kernel whose packages are here.
@@ -31,7 +31,7 @@ pub(super) fn cache() -> Result<Cache, Exit> {
     Cache::of_user().map_err(|error| Exit::environment(error.to_string()))
 }
 
-/// The kernels that were asked for: the default one for nothing, every one for `all`, a package for its file.
+/// The chosen kernels: the default one if none is named, every kernel for `all`, the package for a file.
 pub(in crate::command) fn chosen(asked: &[String]) -> Result<Vec<Chosen>, Exit> {
     let images = Images::built_in();
     let default = [images.default_kernel().name.clone()];
@@ -44,7 +44,7 @@ pub(in crate::command) fn chosen(asked: &[String]) -> Result<Vec<Chosen>, Exit> 
     names.iter().map(|name| chosen_kernel(&images, name)).collect()
 }
 
-/// The default kernel, if guests can be had with it at once.
+/// The default kernel, if guests can be started with it without fetching anything.
 pub(in crate::command) fn at_hand() -> Result<Chosen, Exit> {
     emulator()?;
     Ok(chosen(&[])?.remove(0))
@@ -76,13 +76,13 @@ pub(super) fn emulator() -> Result<PathBuf, Exit> {
     })
 }
 
-/// Builds what is missing, and finds out what will run the guests.
+/// Builds missing images, and finds out whether KVM or emulation will run the guests.
 pub(in crate::command) async fn guests(kernel: Chosen, files: Vec<PathBuf>) -> Result<Guests, Exit> {
     let kind = tokio::task::spawn_blocking(move || kind(kernel, files, &["__guest"])).await;
     Ok(Guests::new(kind.map_err(|error| Exit::environment(error.to_string()))??))
 }
 
-/// The same, for guests whose PID 1 is called with these words.
+/// A kind of guest whose PID 1 gets these arguments.
 pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result<Kind, Exit> {
     let qemu = emulator()?;
     let cache = cache()?;
@@ -110,14 +110,14 @@ fn boot(fitted: &BuiltGuest, qemu: PathBuf, init: &[&str]) -> Boot {
     }
 }
 
-/// What runs guests here; a guest that answers is what proves KVM, whatever the caller's own guest will do.
+/// Whether KVM or emulation runs guests on this machine. Only a guest that answers proves KVM, so one is booted.
 fn verdict(boot: &Boot, kept: &Path) -> Verdict {
     let answering = Boot { init: vec!["__guest".to_owned()], ..boot.clone() };
     qemu::probe(&answering, kept)
 }
 
-/// What must lie in a guest for this driver: its program, the files it names, and its secrets. A program that
-/// is found on `PATH` here is called by its whole path there.
+/// The files that a guest needs for this driver: its program, the manifest's files, and its secrets. A program that is
+/// found on `PATH` gets its whole path in the manifest.
 pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>, Exit> {
     if let Some(root) = &manifest.root {
         let message = format!("cannot take the driver's root `{}` into a guest", root.display());

@@ -1,4 +1,4 @@
-//! `volproof vm probe`: the emulator, the kernels, and a guest of each that is here, timed and looked at.
+//! `volproof vm probe`: checks the emulator and the kernels, and boots a guest of each kernel in the cache.
 
 use std::time::Instant;
 
