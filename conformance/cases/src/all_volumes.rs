@@ -109,8 +109,8 @@ async fn pod_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
         .await
 }
 
-/// How many effects lie between two kills of one run. The seed says where the first one is, so that as many
-/// runs with one seed after the other (`--repeat 48`) kill the node after each effect there is.
+/// The number of effects between two kills of one run. The seed chooses the first one, so that 48 runs with consecutive
+/// seeds (`--repeat 48`) kill the node after each effect.
 const STRIDE: u64 = 48;
 
 /// The node is killed directly after one of its effects and started again: the pod still gets every volume, its
@@ -125,7 +125,7 @@ async fn node_killed_after_an_effect(cx: &mut Cx) -> Result {
         cx.node().dies_after(effects).await;
         let web = ground.pod(cx, &format!("web-{effects}")).add().await?;
         let mut died = cx.node().revive().await?;
-        // A node may be at rest because it has not begun, and die after all.
+        // The node may be idle because it has not begun yet, and the kill is still to come.
         if let Err(failure) = web.runs().await {
             if !cx.node().revive().await? {
                 return Err(failure);
@@ -189,7 +189,7 @@ async fn node_killed_during_each_call(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// What the volumes are made of.
+/// The sources of the volumes.
 struct Ground {
     data: Volume,
     dir: Volume,

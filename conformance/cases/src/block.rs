@@ -135,7 +135,7 @@ async fn missing_device_at_the_target_is_reported(cx: &mut Cx) -> Result {
     let web = cx.pod("web").device(&disk, "/dev/xvda").add().await?;
     publish.reached().await?;
     cx.loses_target(&disk, &web)?;
-    // From now on the driver is not asked again.
+    // Later retries of the node do not reach the driver.
     cx.fail(Method::Publish, Code::Internal).times(u32::MAX);
     publish.release();
     web.is_told(expect![[r#"

@@ -1,4 +1,4 @@
-//! What a container is beside its volumes, and how mounts travel between it and the node.
+//! The configuration of a container beside its volumes, and the propagation of mounts between it and the node.
 
 use crate::prelude::*;
 
@@ -158,7 +158,7 @@ async fn mounts_propagate_as_configured(cx: &mut Cx) -> Result {
     "#]])
         .await?;
 
-    // Whoever comes later sees what is there, and may write unless all of it is read-only.
+    // A pod that starts later sees the mounts that are there, and may write to them unless it is recursively read-only.
     let top = pod("top").read_only().start().await?.container().await?;
     top.cannot_write("/shared/other", "EROFS").await?;
     top.writes("/shared/disk/more", "written").await?;

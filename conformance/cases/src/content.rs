@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// The longest time between two syncs of a pod.
 const RESYNC: Duration = Duration::from_secs(90);
 
-/// Four fifths of what a token lasts.
+/// Four fifths of a token's lifetime, after which it is renewed.
 const MOST_OF_AN_HOUR: Duration = Duration::from_secs(48 * 60);
 
 /// A ConfigMap, a Secret and the downward API become read-only files with the modes asked for, behind links that are

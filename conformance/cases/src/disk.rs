@@ -1,5 +1,4 @@
-//! Disks that fail under volumes of this very node: when they are formatted, while they are mounted, and when the
-//! power is cut.
+//! Disks that fail under `local` volumes: while they are formatted, while they are mounted, and when power is lost.
 //!
 //! They need a kernel of their own: guests have one.
 
@@ -11,7 +10,7 @@ use expect_test::Expect;
 
 use crate::prelude::*;
 
-/// At how many flushes the power is cut.
+/// The number of flushes after which power is lost.
 const CUTS: usize = 8;
 
 /// A disk that cannot be read is neither formatted nor mounted: the pod waits with an event, and gets the disk once it
@@ -180,7 +179,7 @@ async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
     let written = log.marked("written");
     cx.same("whether the log has the mark", &written.is_some().to_string(), "true")?;
     let cuts: Vec<_> = log.cuts().into_iter().enumerate().collect();
-    // Some of them; another seed tries others. The last one, after all that was synced, is always tried.
+    // Some of the flushes; another seed tries others. The last one, after everything was synced, is always tried.
     let step = cuts.len().div_ceil(CUTS).max(1);
     let first = usize::try_from(cx.seed()).unwrap_or_default() % step;
     let last = cuts.last().filter(|(number, _)| *number < first || (number - first) % step != 0).copied();
@@ -199,7 +198,7 @@ async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
     cx.same("whether anything was read after a cut", &(read > 0).to_string(), "true")
 }
 
-/// A pod that wants a disk as it is is told so and gets nothing of it; the next one gets it when it is mended.
+/// A pod that wants the failing disk gets an event and no mount; after the disk is mended the next pod gets it.
 async fn refused_until_sound(cx: &Cx, disk: &Path, mended: impl FnOnce() -> Result, told: Expect) -> Result {
     let data = cx.local("data", disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;

@@ -1,4 +1,4 @@
-//! The machine has no memory left, and the kernel takes it from somebody.
+//! The machine runs out of memory, and the kernel kills a process.
 //!
 //! They need a kernel of their own: guests have one.
 

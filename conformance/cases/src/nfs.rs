@@ -1,4 +1,4 @@
-//! Volumes of the manager's own NFS plugin, on a server that lives, dies and changes its mind.
+//! Volumes of the manager's own NFS plugin, on a server that works, goes down or withdraws an export.
 //!
 //! They need a kernel that serves NFS: guests have one.
 

@@ -112,7 +112,7 @@ async fn interrupted_walk_is_repeated(cx: &mut Cx) -> Result {
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).on_root_mismatch();
     let web = web.add().await?;
     cx.fuse_hangs().await?;
-    // The kernel lets nobody who waits for an answer die before there is one.
+    // A killed process that waits for an answer of the file system ends only after that answer.
     let node = cx.node();
     let (killed, mended) = tokio::join!(node.kill(), async { cx.mend_fuse() });
     killed.and(mended)?;
@@ -143,7 +143,7 @@ async fn interrupted_walk_is_repeated(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A directory with a bit of everything.
+/// A directory with a subdirectory, files of several modes, and a link that leads out of it.
 fn tree(cx: &Cx) -> Result<std::path::PathBuf> {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let machine = cx.machine()?;

@@ -1,4 +1,4 @@
-//! What a file of cases begins with: `use crate::prelude::*;`.
+//! The names for each file of cases: `use crate::prelude::*;`.
 
 pub(crate) use expect_test::expect;
 pub(crate) use macros::case;

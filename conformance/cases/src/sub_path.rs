@@ -179,7 +179,7 @@ async fn resolved_at_each_start(cx: &mut Cx) -> Result {
     cx.sees(expect![""]).await?;
 
     inside.renames("/all/part", "/all/old").await?;
-    // What is bound is the directory and not its name.
+    // The bind follows the directory, not its name.
     inside.reads("/part/greeting", "first").await?;
     let inside = web.container().await?;
     inside
@@ -302,7 +302,7 @@ async fn swapped_directory_never_leads_out(cx: &mut Cx) -> Result {
     let racer = Swapping::start(&volume.join("part"), &volume.join("link"));
     let mut seen = 0;
     for _ in 0..STARTS {
-        // It may meet the link, and is refused then.
+        // The container is refused if it meets the link.
         if let Ok(inside) = web.container().await {
             inside.reads("/data/where", "inside").await?;
             seen += 1;

@@ -1,4 +1,4 @@
-//! What a driver answers to calls that no node makes as long as all goes well.
+//! Calls that a cluster makes only after an error or a lost answer: refused, repeated with other fields, or out of order.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,8 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Root, Persistent])]
 async fn volume_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     if !cx.driver_attaches() {
-        // Its controller cannot know who uses a volume, and may delete it: then nothing can be unpublished any more.
+        // A driver without ControllerPublishVolume cannot know that the volume is in use and may delete it. Then it cannot be
+        // unpublished either.
         cx.not_tried("DRV-021", "a driver that does not attach cannot know which volumes are in use");
         return Ok(());
     }
@@ -146,7 +147,7 @@ async fn attach_of_an_unknown_volume_or_node_is_not_found(cx: &mut Cx) -> Result
     answer.asked("on a node that does not exist").is("DRV-033", codes)
 }
 
-/// A volume that is attached to a node is not attached to it for reading only as well.
+/// A volume that is attached to a node for writing is not attached to it read-only as well.
 ///
 /// CSI, ControllerPublishVolume: ALREADY_EXISTS if the volume is published to the node and is incompatible.
 #[case(needs = [Creates, Attaches, Filesystem, Root, Persistent, AttachesReadOnly], driver = Shared)]
@@ -268,7 +269,7 @@ async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// A volume that is published is not unstaged.
+/// NodeUnstageVolume refuses a volume that is published.
 ///
 /// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
 #[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
@@ -280,14 +281,14 @@ async fn published_volume_is_not_unstaged(cx: &mut Cx) -> Result {
     let unstage = json!({ "volumeId": staged["volumeId"], "stagingTargetPath": staged["stagingTargetPath"] });
     let answer = cx.call("NodeUnstageVolume", unstage).await?.asked("of a volume that is published");
     answer.is_refused("DRV-075")?;
-    // A driver may do as it is told, and then the pod has nothing to read any more.
+    // A driver may unstage it all the same. Then the target has nothing to read.
     if !answer.is_ok() {
         web.reads("/data/greeting", "still mine").await?;
     }
     web.stop().await
 }
 
-/// A volume is detached from its node where no node is named, and can be attached again.
+/// ControllerUnpublishVolume without a node detaches the volume from its node, and the volume can be attached again.
 ///
 /// CSI, ControllerUnpublishVolumeRequest.node_id is OPTIONAL: without it the volume is unpublished from all nodes.
 #[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
@@ -304,8 +305,8 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     node.attach_again().await
 }
 
-/// Each optional call that the node service reports works on a published volume, and is refused where the volume is
-/// not.
+/// Each optional call that the node service reports works on a published volume, and is refused at a path without the
+/// volume.
 ///
 /// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
 /// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
@@ -318,7 +319,7 @@ async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     let stats = cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?;
     stats.is_implemented()?;
     stats.succeeds()?;
-    // To the size that it has, with all that a kubelet sends: a driver may need what CSI makes optional.
+    // Expands to the current size, with every field that a kubelet sends: a driver may need fields that are optional in CSI.
     let mut expand = ask(&published["targetPath"]);
     for field in ["stagingTargetPath", "volumeCapability"] {
         expand[field] = published[field].clone();

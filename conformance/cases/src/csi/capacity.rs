@@ -11,7 +11,7 @@ async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
     is_as_large_as_answered(cx, &disk).await
 }
 
-/// A device of a size that is no multiple of anything is as large as was asked for: what is rounded is rounded up.
+/// A device whose requested size is no multiple of a block or sector is not smaller: a driver rounds up.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
 #[case(needs = [Creates, Block, Root, Loop], judges = ["DRV-012", "DRV-013"], driver = Shared)]

@@ -72,7 +72,7 @@ async fn copy_of_a_claim_has_its_data(cx: &mut Cx) -> Result {
     pod.stop().await?;
 
     let copy = cluster.claim("copy").copy_of(&data).bound().await?;
-    // Both are mounted at once: file systems of one identity can stand in each other's way.
+    // Both are mounted at once: two file systems with the same UUID cannot be.
     let pod = cx.pod("both").volume(&data, "/data").volume(&copy, "/copy").start().await?;
     pod.reads("/copy/greeting", "hello").await?;
     pod.writes("/copy/greeting", "adieu").await?;
@@ -80,7 +80,7 @@ async fn copy_of_a_claim_has_its_data(cx: &mut Cx) -> Result {
     pod.stop().await
 }
 
-/// A claim that asks for more room gets it, and keeps its data.
+/// A claim that is changed to a larger size gets it, and keeps its data.
 ///
 /// CSI, ControllerExpandVolume: capacity_range. Kubernetes, expanding persistent volumes claims.
 #[case(needs = [Expands, Creates, Filesystem, Root, Persistent])]
@@ -114,7 +114,7 @@ async fn attributes_follow_the_class_of_the_claim(cx: &mut Cx) -> Result {
     cluster.attributes_class("gold").await?;
     cluster.modify(&data, "gold").await?;
     let other = cluster.claim("other").attributes("gold").bound().await?;
-    // The volume that was made with them has them already.
+    // The volume was created with these attributes, so nothing is to be modified yet.
     let request = cx.modify_request(&other).unwrap_or_default();
     cx.call("ControllerModifyVolume", request).await?.asked("that it was made with").is("DRV-156", &["OK"])
 }

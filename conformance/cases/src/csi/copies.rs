@@ -1,5 +1,4 @@
-//! Copies of volumes, from a volume or from a snapshot: what is in them, how large they are, and whether they can be
-//! used beside their source.
+//! Copies of volumes, from a volume or from a snapshot: their data, their size, and their use beside the source.
 
 use super::used_and_detached;
 use crate::prelude::*;

@@ -2,12 +2,11 @@
 
 use crate::prelude::*;
 
-/// So much is done to files between two crashes.
+/// The number of changes to files between two crashes.
 const STEPS: usize = 20;
 
-/// Wherever in its life the driver, the node, both or the machine dies: the pod gets its volume with all that was in it,
-/// or the volume is torn down, and nothing is left in the end. Some edges are tried in each run, and all with as many
-/// repeats as there are edges between two of them.
+/// The driver, the node, both or the machine dies at an edge of a volume's life: the pod gets its volume with all its
+/// files, or the volume is torn down, and nothing is left in the end. A run tries every n-th edge, and n repeats try all.
 ///
 /// CSI, 'Timeouts': the CO may repeat a call of which it does not know how it ended.
 #[case(

@@ -1,12 +1,12 @@
-//! What pods have written, byte for byte: after each thing that happens to a volume, its driver and its node. A seed
-//! decides what is written; what differs is said with its file and its offset.
+//! The files of pods, byte for byte, after each event in the life of a volume, its driver and its node. A seed decides the
+//! changes; a difference is reported with its file and its offset.
 
 use crate::prelude::*;
 
-/// So much is done to files before something happens to their volume.
+/// The number of changes to files before each event.
 const STEPS: usize = 120;
 
-/// A volume that has room for blocks at the start, in the middle and at the end of a large file.
+/// A volume for a large file with blocks at its start, in its middle and at its end.
 const LARGE: u64 = 96 << 20;
 
 /// Files are as they were left after the volume was published again, after it was staged again, and after its driver
@@ -89,7 +89,7 @@ async fn files_stay_in_a_clone(cx: &mut Cx) -> Result {
     go_their_own_ways(cx, (&node, &files), &copy, "it was cloned").await
 }
 
-/// A volume whose files were changed by a workload, and that is on no node any more.
+/// A volume with files that a workload has changed, unpublished and detached.
 async fn changed_source(cx: &Cx, data: &Volume) -> Result<(NodeCalls, Files)> {
     let node = cx.node_calls(data).await?;
     let files = cx.files("data");
@@ -100,7 +100,7 @@ async fn changed_source(cx: &Cx, data: &Volume) -> Result<(NodeCalls, Files)> {
     Ok((node, files))
 }
 
-/// Both the copy and its source change, and each holds what was done to it alone.
+/// Changes copy and source in turn: each has only its own changes.
 async fn go_their_own_ways(
     cx: &Cx,
     (node, files): (&NodeCalls, &Files),
@@ -271,8 +271,8 @@ async fn blocks_stay_in_a_clone_of_a_device(cx: &mut Cx) -> Result {
     copied.tear_down("copy").await
 }
 
-/// Applications can do with the files of a volume what they do on any disk of the node: create exclusively, execute,
-/// link, rename over what is open, sync a directory.
+/// The files of a volume support what applications do on any disk: create exclusively, execute, link, rename over an open
+/// file, sync a directory.
 ///
 /// Kubernetes: a container runs its programs in its volumes, and finds there what it finds on its node.
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]

@@ -1,11 +1,11 @@
-//! The device fails under the driver: the image that it keeps in its own directory cannot be read, cannot be written,
-//! has no space or does not answer, while the driver stages, publishes, unpublishes and unstages.
+//! The device fails under the driver: the image in the driver's directory cannot be read or written, has no space or hangs,
+//! while the driver stages, publishes, unpublishes and unstages.
 
 use std::time::Duration;
 
 use crate::prelude::*;
 
-/// So long is waited until a call has come to a device that hangs.
+/// The time for a call to reach a device that hangs.
 const A_WHILE: Duration = Duration::from_secs(5);
 
 /// A volume whose image cannot be read is not formatted: when it can be read again, what was in it is there.
@@ -24,7 +24,7 @@ async fn unreadable_volume_is_not_formatted(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let fails = || FileRule::on(FileCall::Read, FileFault::Errno(nix::errno::Errno::EIO as i32));
-    // The first read alone, what is read of a superblock, and everything.
+    // Fails the first read alone, the reads of a superblock, and all reads.
     for rule in [fails().times(1), fails().range(0..4096), fails()] {
         image.fails(rule)?;
         let staged = node.stage().await?;
@@ -63,7 +63,7 @@ async fn file_system_gone_read_only_is_not_published(cx: &mut Cx) -> Result {
         return node.tear_down("web").await;
     };
     image.fails(FileRule::on(FileCall::Write, FileFault::Errno(nix::errno::Errno::EIO as i32)))?;
-    // The journal of a file system is written after the data, and ends the file system when it cannot be.
+    // A file system goes read-only when its journal cannot be written, which comes after the data.
     for attempt in ["one", "two", "three"] {
         node.can_name("web", attempt).await?;
     }
@@ -97,7 +97,7 @@ async fn volume_is_staged_when_there_is_space_again(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-164", "the driver keeps no image of a volume in its directory");
         return Ok(());
     };
-    // What a file system is made of does not fit.
+    // The space does not suffice for the metadata of a new file system.
     image.fails(FileRule::on(FileCall::Write, FileFault::NoSpace(8 << 10)))?;
     drop(node.stage().await?);
     let published = node.publish("web").await?;
@@ -140,7 +140,7 @@ async fn volume_of_a_failed_device_is_torn_down(cx: &mut Cx) -> Result {
     node.can_write("web", "lost").await?;
     beside.set_up("web").await?;
     beside.writes(&beside.target("web"), "beside").await?;
-    // Whatever is answered, it is answered.
+    // Any answer will do, as long as there is one.
     cx.answer_to(Box::pin(node.unpublish("web"))).await?;
     cx.answer_to(Box::pin(node.unstage())).await?;
     let cause = "A volume lost what was written to it when the device of another volume failed.";

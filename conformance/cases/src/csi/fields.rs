@@ -1,4 +1,4 @@
-//! Each field of a request: missing, of something that does not exist, or as odd as a caller can make it.
+//! Each field of a request: missing, with an unknown id, or with an odd value.
 
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ async fn publish_without_the_staging_path_is_refused(cx: &mut Cx) -> Result {
         node.unpublish("web").await?.succeeds()?;
     }
     node.unstage().await?.succeeds()?;
-    // A field that is missing has a code of its own.
+    // FAILED_PRECONDITION is CSI's code for this, INVALID_ARGUMENT the one for missing fields in general.
     answer.is("DRV-180", &["FailedPrecondition", "InvalidArgument"])
 }
 
@@ -107,7 +107,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     cx.refuses_without("DRV-027", "ValidateVolumeCapabilities", &validate, listed).await?;
     if cx.driver_stages() {
         cx.refuses_without("DRV-027", "NodeStageVolume", &node.stage_request(), complete).await?;
-        // A driver that does not look has staged the volume.
+        // A driver that does not check the field has staged the volume.
         node.unstage().await?.succeeds()?;
     }
     node.stage().await?.succeeds()?;
@@ -115,14 +115,14 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// What is optional can be left out, and what it was asked for with can be used.
+/// CreateVolume without its optional fields is OK, and the volume can be used with the capability that was asked for.
 ///
 /// CSI: fields that are OPTIONAL.
 #[case(needs = [Creates, Filesystem], judges = ["DRV-170"], driver = Shared)]
 async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let full = cx.create_request("plain")?;
-    // What a storage class says a driver may well need, and what it is asked for in a cluster is asked for here.
+    // Parameters stay: a driver may need those of its StorageClass, and every cluster sends them.
     let mut plain = json!({});
     for field in ["name", "volumeCapabilities", "parameters", "accessibilityRequirements"] {
         plain[field] = full[field].clone();
@@ -136,7 +136,7 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     let asked = json!({ "volumeId": id, "volumeCapabilities": full["volumeCapabilities"] });
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
     confirmed.is("DRV-028", &["OK"])?;
-    // A plugin without a message says that it did not look; one that has made the volume so can use it so.
+    // The plugin has created the volume with these capabilities, so it has to confirm them.
     let cause =
         "ValidateVolumeCapabilities does not confirm the capabilities that the volume was created with.";
     cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)?;
@@ -186,10 +186,10 @@ async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
     node.unstage().await?.succeeds()
 }
 
-/// Texts that somebody may send: of letters of all the world, long ones, and such as a path or a shell would read.
+/// Odd texts: non-ASCII letters, long ones, and texts with a meaning for paths or shells.
 const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\"", "%s%n%x", "…/\u{202e}txt"];
 
-/// No call takes the driver down, whatever texts and numbers stand in its fields.
+/// No text and no number in a field of a call ends the driver.
 ///
 /// CSI, 'Error Scheme': all calls MUST return a status.
 #[case(needs = [Creates, Filesystem, Root], judges = ["DRV-097"], driver = Shared)]
@@ -224,17 +224,17 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
         spoil(cx, "CreateVolume", &create, &["/capacityRange"], range).await?;
     }
     cx.keeps("DRV-097", "", true, "")?;
-    // It still does what it did before.
+    // The driver still answers ordinary calls.
     node.set_up("web").await?;
     node.tear_down("web").await
 }
 
-/// Makes a call with a value in each of these fields in turn. Any answer is good; what it has made is deleted.
+/// Makes a call with the value in each of these fields in turn. Any answer will do; a volume that it creates is deleted.
 async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: Value) -> Result {
     for field in fields {
         let mut request = request.clone();
         let (parent, name) = field.rsplit_once('/').unwrap_or_default();
-        // A field that was not asked for is added.
+        // A field that the request does not have yet is added.
         if let Some(parent) = request.pointer_mut(parent) {
             parent[name] = value.clone();
         }

@@ -39,7 +39,7 @@ async fn several_writers_have_their_targets(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A plugin that tells the writers of a node apart still takes volumes for one node.
+/// A plugin with SINGLE_NODE_MULTI_WRITER still accepts SINGLE_NODE_WRITER.
 ///
 /// CSI, NodePublishVolume: plugins MUST accept SINGLE_NODE_WRITER, in order to permit older COs to continue working.
 #[case(needs = [Filesystem, Creates], driver = Shared)]

@@ -1,4 +1,4 @@
-//! fsGroup: who gives a driver's volume to its pod's group.
+//! fsGroup: the driver or the node gives a driver's volume to its pod's group.
 
 use crate::prelude::*;
 
@@ -33,7 +33,7 @@ async fn stage_gets_the_group(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// A process of the group that was asked for can write to the root of the volume.
+/// A process of the requested group can write to the root of the volume.
 ///
 /// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
 #[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent], driver = Shared)]
@@ -97,7 +97,7 @@ async fn container_joins_the_group_of_its_volume(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// Where a request has the group.
+/// The path of the group in a request.
 const GROUP: &str = "/volumeCapability/mount/volumeMountGroup";
 
 /// A volume with a file that only root may write to.

@@ -115,8 +115,8 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     cx.keeps("DRV-154", GET, answer.text(time) == group.text(time), cause)?;
     for field in ["sourceVolumeId", "creationTime"] {
         let of_each = |group: &Answer| -> BTreeMap<String, Value> {
-            let told = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
-            members(group).into_iter().map(told).collect()
+            let id_and_field = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
+            members(group).into_iter().map(id_and_field).collect()
         };
         let cause = format!(
             "GetVolumeGroupSnapshot answered another `{field}` of a snapshot than CreateVolumeGroupSnapshot did."
@@ -153,7 +153,7 @@ async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
     answer.asked("of a snapshot that names its group").is("DRV-158", &["InvalidArgument"])
 }
 
-/// A snapshot of a group names its group also where it is told alone.
+/// A snapshot of a group names its group in GetSnapshot and ListSnapshots too.
 ///
 /// CSI, Snapshot.group_snapshot_id: the SP MUST provide it of a snapshot that must not be deleted alone.
 #[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
@@ -162,23 +162,23 @@ async fn member_names_its_group_wherever_it_is_told(cx: &mut Cx) -> Result {
     let group = take(cx, &[&one, &two]).await?;
     let id = group.part("/groupSnapshot/groupSnapshotId");
     for member in ids(&group) {
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         if cx.controller_can("GET_SNAPSHOT") {
             let answer = cx.call("GetSnapshot", json!({ "snapshotId": member })).await?;
             answer.succeeds()?;
-            told.push(("GetSnapshot", answer.part("/snapshot")));
+            answered.push(("GetSnapshot", answer.part("/snapshot")));
         }
         if cx.controller_can("LIST_SNAPSHOTS") {
             let answer = cx.call("ListSnapshots", json!({ "snapshotId": member })).await?;
             answer.succeeds()?;
             let entries = answer.list("/entries").iter().map(|entry| entry["snapshot"].clone());
-            told.extend(
+            answered.extend(
                 entries
                     .filter(|listed| listed["snapshotId"] == json!(member))
                     .map(|one| ("ListSnapshots", one)),
             );
         }
-        for (method, snapshot) in told {
+        for (method, snapshot) in answered {
             let cause = format!("{method} does not name the group that the snapshot is part of.");
             cx.keeps("DRV-178", method, snapshot["groupSnapshotId"] == id, &cause)?;
         }

@@ -1,4 +1,4 @@
-//! What a driver says of itself, asked again.
+//! The answers of a driver about itself stay the same.
 
 use crate::prelude::*;
 
@@ -27,7 +27,7 @@ async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// The plugin is ready, and its name, the id of its node and where that is stay the same.
+/// The plugin is ready, and its name, the id of its node and the node's topology stay the same.
 ///
 /// CSI, GetPluginInfo, NodeGetInfo, Probe: these calls MUST be implemented, and the id identifies the node.
 #[case(driver = Shared)]
@@ -36,7 +36,7 @@ async fn plugin_and_node_stay_the_same(cx: &mut Cx) -> Result {
     for _ in 0..3 {
         let probe = cx.call("Probe", json!({})).await?;
         probe.is("DRV-007", &["OK"])?;
-        // Without the field a plugin is ready.
+        // A plugin that leaves out `ready` is ready.
         let is_ready = probe.part("/ready") != json!(false);
         let cause =
             "Probe answered that the plugin is not ready, after it had been and while it serves calls.";

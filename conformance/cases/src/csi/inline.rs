@@ -82,7 +82,7 @@ async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
     cx.was_asked(Method::Unpublish, "/volumeId", "<volume:scratch>")
 }
 
-/// An inline volume is gone with all it held when it was unpublished, and unpublishing it again is OK.
+/// NodeUnpublishVolume deletes an inline volume with its data, and repeating it is OK.
 ///
 /// CSI, NodeUnpublishVolume: this operation MUST be idempotent, and undoes the work of NodePublishVolume.
 #[case(needs = [Inline, Root, Persistent])]

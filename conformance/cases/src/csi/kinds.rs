@@ -79,7 +79,7 @@ fn makes_each_kind(root: &Path) -> std::io::Result<()> {
     fs::File::create(root.join("sparse"))?.set_len(8 << 20)
 }
 
-/// What there is of each kind, in words that two volumes are compared by.
+/// The files of each kind as texts, for the comparison of two volumes.
 fn kinds(root: &Path) -> [(&'static str, String); 8] {
     let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|_| "gone".to_owned());
     let link = |name: &str| {

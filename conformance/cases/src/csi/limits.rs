@@ -1,8 +1,8 @@
-//! How many volumes a node carries.
+//! The limit of volumes on a node.
 
 use crate::prelude::*;
 
-/// More volumes than this are not made only to see one refused.
+/// If the limit is higher than this, the case is not tried.
 const MOST: usize = 40;
 
 /// A node that carries as many volumes as it can is given no more.
@@ -23,7 +23,7 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     let one_more = cx.volume("one-more").create().await?;
     let request = cx.attach_request(&one_more).await?;
     let answer = cx.call("ControllerPublishVolume", request.clone()).await?;
-    // Before it is judged: no volume may stay attached.
+    // Detached before the answer is judged: a failed case must leave no attachment.
     let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
     cx.call("ControllerUnpublishVolume", detach.clone()).await?.succeeds()?;
     answer.asked("of one volume more than the node carries").is("DRV-035", &["ResourceExhausted"])?;

@@ -1,15 +1,15 @@
-//! Many volumes at once, many times: what the driver and the node have is the same at the end as at the beginning.
+//! Many volumes at once, many times: driver and node hold no more resources at the end than at the beginning.
 
 use crate::prelude::*;
 
-/// How many volumes there are at once.
+/// The number of volumes at once.
 const VOLUMES: usize = 10;
 
-/// How often all of them come and go. The first times a driver makes what it has once.
+/// The number of rounds. In the first rounds a driver makes resources that it then keeps.
 const CYCLES: usize = 20;
 const WARM_UP: usize = 4;
 
-/// So much memory may come and go with the runtime of the driver's language.
+/// Growth of memory that the runtime of the driver's language may cause.
 const MEMORY: u64 = 32 << 20;
 
 /// Ten volumes that come and go together twenty times leave nothing: no descriptor, thread, process, memory, mount, loop

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 const MODIFY: &str = "ControllerModifyVolume";
 
-/// Nothing has changed when a parameter is refused, whatever else was asked for.
+/// A modification with one refused parameter changes no other parameter either.
 ///
 /// CSI, ControllerModifyVolume: INVALID_ARGUMENT, and the plugin MUST NOT have applied any modification.
 #[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
@@ -15,7 +15,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let before = cx.told_of(&data).await?;
-    // It is asked for with all that is right, and a driver comes to it first or last.
+    // Beside the right parameters, and by its name first or last among them: a driver may apply some before it refuses.
     for wrong in ["aaa-volproof-no-such-parameter", "zzz-volproof-no-such-parameter"] {
         let mut spoilt = request.clone();
         spoilt["mutableParameters"][wrong] = json!("yes");
@@ -48,7 +48,7 @@ async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
     made.asked("with a mutable parameter that does not exist").is("DRV-157", &["InvalidArgument"])
 }
 
-/// A modification that is made again is OK.
+/// A repeated modification is OK.
 ///
 /// CSI, ControllerModifyVolume: this operation MUST be idempotent.
 #[case(needs = [Modifies, Creates, Filesystem], judges = ["DRV-090"], driver = Shared)]

@@ -1,4 +1,4 @@
-//! What a workload sees of a mount: its options, the owner and the mode of its root, and targets beside each other.
+//! A mount as its workload sees it: options, owner and mode of its root, and several targets.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::prelude::*;
 /// Options that change what a workload can do with its volume.
 const RESTRICTIONS: [&str; 7] = ["ro", "noexec", "nosuid", "nodev", "sync", "dirsync", "mand"];
 
-/// A volume that was asked for without mount flags is mounted without those that restrict its use.
+/// A volume that is published without mount flags has no options that restrict its use.
 ///
 /// CSI, VolumeCapability.MountVolume.mount_flags: the mount options of the volume.
 #[case(needs = [Filesystem, Root], driver = Shared)]
@@ -25,7 +25,7 @@ async fn no_other_mount_flag_is_in_force(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// What the driver makes at a target lies below the mount, and cannot be written by everybody.
+/// The directory that the driver creates at a target is not writable for everyone below the mount.
 ///
 /// CSI, NodePublishVolume.target_path: creation of the target is the responsibility of the SP.
 #[case(needs = [Filesystem, Root])]
@@ -42,9 +42,9 @@ async fn target_below_the_mount_is_not_open(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A new volume is empty but for what its file system needs.
+/// A new volume is empty, except for directories of its file system.
 ///
-/// CSI says nothing of it: a workload that finds files takes its volume for one that is set up already.
+/// Not in CSI: a workload that finds files takes its volume for one that is set up already.
 #[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn new_volume_is_empty(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;

@@ -1,4 +1,4 @@
-//! Names of volumes: which request means a volume that there is already, and which means another.
+//! Names of volumes: CreateVolume of a known name answers the same volume, or refuses.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     let mut made: Vec<Answer> = Vec::new();
     for name in names {
         request["name"] = json!(name);
-        // A driver need not take each name.
+        // A driver may refuse some of these names.
         let answer = cx.call(CREATE, request.clone()).await?;
         made.extend(Some(answer).filter(Answer::is_ok));
     }
@@ -33,7 +33,7 @@ async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     cx.keeps("DRV-110", CREATE, is_unique, cause)
 }
 
-/// The name of a volume with a file system is taken also where a device is asked for.
+/// The name of a volume with a file system is taken for a device too.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
 #[case(needs = [Creates, Filesystem, Block], driver = Shared)]
@@ -46,7 +46,7 @@ async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
     answer.asked("of a device, by a name that a file system has,").is("DRV-011", &["AlreadyExists"])
 }
 
-/// A volume keeps its context where its name is asked for with other parameters, whatever the answer is.
+/// CreateVolume of a known name with other parameters does not change the volume's context, whatever it answers.
 ///
 /// CSI, Volume: "A volume uniquely identified by `volume_id` SHALL always report the same volume_context."
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -69,7 +69,7 @@ async fn taken_name_with_other_parameters_keeps_its_context(cx: &mut Cx) -> Resu
     cx.keeps("DRV-111", CREATE, !answer.is_ok() || is_same, cause)
 }
 
-/// The name of a volume is taken where a smaller one is asked for.
+/// The name of a volume is taken for a volume with a smaller limit.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the capacity range.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -87,7 +87,7 @@ async fn taken_name_within_a_smaller_limit_is_refused(cx: &mut Cx) -> Result {
     answer.is("DRV-011", &["AlreadyExists", "OutOfRange"])
 }
 
-/// A volume of which only the limit is asked for is no larger.
+/// A volume that is created with a limit only is not larger than that.
 ///
 /// CSI, CapacityRange: `limit_bytes` alone may be given; "Volume MUST not be bigger than this."
 #[case(needs = [Creates, Filesystem], judges = ["DRV-012"], driver = Shared)]
@@ -108,7 +108,7 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
 /// CSI, CreateVolume: OUT_OF_RANGE if the capacity range is not supported.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
-    /// More than all disks of the world.
+    /// 4 EiB: more than any machine has.
     const TOO_LARGE: u64 = 1 << 62;
     cx.volume("data").create().await?;
     let mut request = cx.create_request("vast")?;
@@ -118,7 +118,7 @@ async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
     made.asked("of more bytes than there are").is("DRV-012", &["OutOfRange", "ResourceExhausted"])
 }
 
-/// A clone that is asked for again is the same; by its name no clone of another volume is made.
+/// A repeated CreateVolume of a clone answers the same clone; with another source its name is taken.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent.
 #[case(needs = [Clones, Creates, Filesystem, TwoVolumes], judges = ["DRV-010", "DRV-011"], driver = Shared)]
@@ -129,7 +129,7 @@ async fn repeated_clone_is_the_same(cx: &mut Cx) -> Result {
     is_made_once(cx, other).await
 }
 
-/// A volume from a snapshot that is asked for again is the same; by its name none is made from another snapshot.
+/// A repeated CreateVolume from a snapshot answers the same volume; with another snapshot its name is taken.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent.
 #[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-010", "DRV-011"], driver = Shared)]
@@ -140,7 +140,7 @@ async fn repeated_restore_is_the_same(cx: &mut Cx) -> Result {
     is_made_once(cx, json!({ "snapshot": { "snapshotId": two.id } })).await
 }
 
-/// Asks for the last volume, which is a copy, again, and then for a copy of another source by its name.
+/// Repeats the last CreateVolume, of a copy, and then asks for a copy of another source with its name.
 async fn is_made_once(cx: &Cx, other: Value) -> Result {
     let mut request = cx.last_request(CREATE)?;
     let first = cx.last_answer(CREATE)?;
@@ -154,7 +154,7 @@ async fn is_made_once(cx: &Cx, other: Value) -> Result {
     answer.asked("of a copy of another source, by a name that is taken,").is("DRV-011", &["AlreadyExists"])
 }
 
-/// A name that is asked for several times at once is that of one volume.
+/// Concurrent CreateVolume calls with one name create one volume.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent. A caller repeats a call whose answer is late.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -164,7 +164,7 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
     let request = cx.create_request("at-once")?;
     let calls = (0..TIMES).map(|_| -> Call { Box::pin(cx.call(CREATE, request.clone())) });
     let mut answers = cx.at_once(calls.collect()).await?;
-    // All that answered something else than OK may be called again, and then have the same volume.
+    // A call that was not OK may be repeated, and then answers the same volume.
     answers.push(cx.until_free(|| Box::pin(cx.call(CREATE, request.clone()))).await?);
     let mut ids: Vec<&str> = answers.iter().filter(|answer| answer.is_ok()).map(id_of).collect();
     ids.sort_unstable();

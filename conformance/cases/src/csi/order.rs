@@ -1,5 +1,4 @@
-//! Node calls in another order than that of a node that nothing happens to: too early, twice, and after the machine
-//! or somebody else has taken the mounts away.
+//! Node calls out of order: too early, twice, and after mounts were lost.
 
 use crate::prelude::*;
 
@@ -21,7 +20,7 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     if answer.is_ok() {
         return node.unpublish("web").await?.succeeds();
     }
-    // What was refused is good when there is nothing to refuse.
+    // The same call is OK once the volume is staged.
     node.set_up("web").await?;
     node.tear_down("web").await
 }
@@ -38,8 +37,7 @@ async fn staged_volume_can_be_published(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// What was written is still there after each call that could lose it: unpublish, publish, stage again, unstage and
-/// stage.
+/// Data survive each call that could lose them: unpublish, publish, stage again, unstage and stage.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: they undo the work of NodePublishVolume and NodeStageVolume.
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
@@ -59,7 +57,7 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
     let cause = "What was written is gone after NodeUnpublishVolume and NodePublishVolume.";
     cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, cause)?;
 
-    // Only a plugin that unmounts what it stages brings this to the disk.
+    // Not synced: this data is on the disk only if the plugin unmounts the file system when it unstages.
     node.writes_to_cache(&target, "cached").await?;
     node.tear_down("web").await?;
     node.set_up("web").await?;
@@ -164,14 +162,14 @@ async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let target = node.target("web");
     node.loses_mount(&target)?;
-    // Moved aside, it is as good as gone.
+    // Renamed away, as if it had been removed.
     std::fs::rename(&target, target.with_file_name("gone"))?;
     let unpublished = node.unpublish("web").await?.asked("of a target that is gone");
     unpublished.is("DRV-069", &["OK"])?;
     if unpublished.is_ok() { node.unstage().await?.succeeds() } else { Ok(()) }
 }
 
-/// A target that a process still uses is not said to be unpublished.
+/// NodeUnpublishVolume does not answer OK while a process keeps the target mounted.
 ///
 /// Kubernetes: a pod's volume that is unpublished may be given to another node while the process still writes.
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
@@ -252,7 +250,7 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     for attached in ["once", "again"] {
         let staged = node.stage().await?;
-        // These say that the context does not fit; anything else may have another reason.
+        // These codes say that the context does not fit. Another code may have another reason.
         let is_refused = ["FailedPrecondition", "InvalidArgument", "NotFound"].contains(&staged.code());
         let cause = format!(
             "NodeStageVolume of a volume that was attached {attached} answered {} to the publish context of that attachment.",
@@ -301,7 +299,7 @@ async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     node.writes(&target, "kept").await?;
     node.stacks(&target)?;
-    // A driver may refuse it, or leave the mount that is not its own.
+    // A driver may refuse the call, or leave the second mount, which is not its own.
     let answer = node.unpublish("web").await?;
     node.loses_mount(&target)?;
     if !answer.is_ok() {

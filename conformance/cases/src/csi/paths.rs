@@ -1,4 +1,4 @@
-//! Names and ids that would lead out of a driver's directories, if it made paths of them.
+//! Names and ids that lead out of a driver's directories if the driver uses them as paths.
 
 use crate::prelude::*;
 
@@ -12,7 +12,7 @@ async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let mut request = cx.last_request("CreateVolume")?;
     for name in other.ways_to("escaped") {
         request["name"] = json!(name);
-        // It may be refused.
+        // The driver may refuse the name.
         let made = cx.call("CreateVolume", request.clone()).await?;
         let cause =
             "CreateVolume made a file where its name leads to, in a directory that is not the driver's.";
@@ -27,7 +27,7 @@ async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 
 /// An id that leads to another directory of the node removes and mounts nothing there.
 ///
-/// CVE-2026-3864 and others: who deletes a volume may have made its id.
+/// CVE-2026-3864 and others: the caller of DeleteVolume may have chosen the id.
 #[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;

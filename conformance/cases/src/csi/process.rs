@@ -1,4 +1,4 @@
-//! The driver's own process: what it gathers while it runs, and how it ends and comes back.
+//! The driver's process: resources that it gathers while it runs, its end and its restart.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
         node.tear_down("web").await?;
     }
     let after = cx.driver_size()?;
-    // One that stays of each cycle; a few come and go with the runtime of the driver's language.
+    // A leak has at least one more for each cycle; a few come and go with the runtime of the driver's language.
     for (what, before, after, most) in [
         ("descriptors", before.descriptors, after.descriptors, CYCLES),
         ("threads", before.threads, after.threads, CYCLES),
@@ -36,7 +36,7 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A question that is asked twenty times leaves no descriptor, thread or process in the driver.
+/// A read-only call that is made twenty times leaves no descriptor, thread or process in the driver.
 ///
 /// Kubernetes: a kubelet asks for the statistics of each volume each minute, and sidecars for lists as often.
 #[case(needs = [Filesystem, Root, OwnProcess])]
@@ -91,7 +91,7 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
         node.tear_down("web").await?;
         node.detach().await?;
         cx.delete_volume(&data).await?.succeeds()?;
-        // The first makes what a driver has once.
+        // The first volume lets the driver make the files that it keeps.
         if cycle == 0 {
             before = cx.driver_files()?;
         }
@@ -100,7 +100,7 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
     cx.keeps("DRV-022", "DeleteVolume", cx.driver_files()? < before + CYCLES, cause)
 }
 
-/// A driver that is asked to end leaves what is published, and takes it down when it is back.
+/// A driver that ends on SIGTERM leaves its published volumes, and tears them down after its restart.
 ///
 /// Kubernetes: a node plugin is ended by SIGTERM and started again with each update, and the pods stay.
 #[case(needs = [Filesystem, Root, OwnProcess, Persistent])]
@@ -144,7 +144,7 @@ async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     copied.tear_down("copy").await
 }
 
-/// What the controller has made, grown and deleted it knows after it was killed.
+/// A killed controller still knows the volumes that it has created, expanded and deleted.
 ///
 /// Kubernetes: a driver is replaced with each update, at any time after an answer.
 #[case(needs = [Creates, Filesystem, OwnProcess])]
@@ -177,16 +177,16 @@ async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
     if !cx.controller_can("LIST_VOLUMES") {
         return Ok(());
     }
-    // A driver that tells of any id that it is asked for still lists only what there is.
-    let told = cx.entries_of_id(id.as_str().unwrap_or_default().to_owned()).await;
-    let is_listed = told.is_ok_and(|told| told.iter().any(|(method, _)| *method == "ListVolumes"));
+    // Only ListVolumes counts: ControllerGetVolume of some drivers answers any id.
+    let entries = cx.entries_of_id(id.as_str().unwrap_or_default().to_owned()).await;
+    let is_listed = entries.is_ok_and(|entries| entries.iter().any(|(method, _)| *method == "ListVolumes"));
     let cause = "A volume that was deleted is there again after a restart.";
     cx.keeps("DRV-095", "DeleteVolume", !is_listed, cause)
 }
 
 const CREATE: &str = "CreateVolume";
 
-/// A driver that is asked to end in the middle of a call comes back, and the call is made again with success.
+/// After a driver got SIGTERM in the middle of a call, the repeated call succeeds.
 ///
 /// Kubernetes: a node plugin is ended by SIGTERM and started again with each update.
 #[case(needs = [Filesystem, Root, OwnProcess, Persistent])]
@@ -213,7 +213,7 @@ async fn terminated_driver_finishes_on_retry(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A driver that is killed in the middle of NodePublishVolume takes down afterwards what it had mounted.
+/// A driver that was killed in the middle of NodePublishVolume removes its mounts with NodeUnpublishVolume.
 ///
 /// CSI, NodeUnpublishVolume: the CO calls it also when it does not know how NodePublishVolume ended.
 #[case(needs = [Filesystem, Root, OwnProcess])]

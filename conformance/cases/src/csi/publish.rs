@@ -33,7 +33,7 @@ async fn read_only_claim_cannot_be_written(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A volume that is to be published again from time to time is, within 90 seconds, and stays as it is.
+/// A volume whose CSIDriver has requiresRepublish is published again within 90 seconds, and stays mounted.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 /// Kubernetes, CSIDriver.requiresRepublish: NodePublishVolume is called periodically.

@@ -1,9 +1,8 @@
-//! The machine starts anew, and the driver's container is replaced: what was mounted or remembered in memory is gone,
-//! and what is on disks is there.
+//! The machine reboots, or the driver's container is replaced: mounts and memory are lost, and files on disks are kept.
 
 use crate::prelude::*;
 
-/// So much is done to files before the reboot.
+/// The number of changes to files before the reboot.
 const STEPS: usize = 120;
 
 /// A pod has its file system and its device again after the machine has rebooted, with all that was in them, and
@@ -72,8 +71,7 @@ async fn volume_is_staged_anew_after_a_reboot(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// What was published and staged before a reboot can be unpublished and unstaged after it, and used again: a file
-/// system.
+/// A file system that was staged and published before a reboot can be unpublished, unstaged and used again after it.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for what it knows, whatever has become of it.
 #[case(needs = [Filesystem, Root, OwnProcess, Persistent])]
@@ -82,7 +80,7 @@ async fn file_system_is_torn_down_after_a_reboot(cx: &mut Cx) -> Result {
     is_torn_down(cx, cx.node_calls(&data).await?).await
 }
 
-/// What was published and staged before a reboot can be unpublished and unstaged after it, and used again: a device.
+/// A device that was staged and published before a reboot can be unpublished, unstaged and used again after it.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for what it knows, whatever has become of it.
 #[case(needs = [Block, Root, Loop, OwnProcess, Persistent])]
@@ -109,8 +107,8 @@ async fn is_torn_down(cx: &Cx, node: NodeCalls) -> Result {
     node.tear_down("web").await
 }
 
-/// A driver whose container was replaced takes down what the one before it has mounted: nothing that it needs for that
-/// lies in its container alone.
+/// A driver in a new container unmounts the volumes of the old one: everything that it needs for that is outside of the
+/// container.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: they undo the work of NodePublishVolume and NodeStageVolume.
 #[case(needs = [Filesystem, Root, OwnProcess, Persistent])]

@@ -1,4 +1,4 @@
-//! The node or the driver dies, and comes back with nothing but what is on disk.
+//! The node or the driver is killed and starts again with only the files on disk.
 
 use crate::prelude::*;
 
@@ -57,7 +57,7 @@ async fn driver_killed_during_publish(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A driver that was killed and started again takes down what it published and staged before.
+/// A driver that was killed and started again unpublishes and unstages its earlier volumes.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.
 #[case(needs = [Filesystem, OwnProcess, Root], judges = ["DRV-133"])]
@@ -81,7 +81,7 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A driver that is killed between any two calls goes on where it was.
+/// A driver that is killed between any two calls answers the next call as if it had not been.
 ///
 /// Kubernetes: a node plugin is replaced with each update, between any two calls.
 #[case(needs = [Filesystem, OwnProcess, Root])]
@@ -113,7 +113,7 @@ async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
     if staged.is_ok() { node.unstage().await?.succeeds() } else { Ok(()) }
 }
 
-/// What is published can be read while the driver is dead, and when it has come back.
+/// A published volume can be read while the driver is dead, and after its restart.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.
 #[case(needs = [Filesystem, OwnProcess, Root, Persistent])]

@@ -1,4 +1,4 @@
-//! Secrets of each call: nobody but the driver sees them.
+//! Secrets of each call are not in errors, logs or contexts.
 
 use crate::prelude::*;
 
@@ -15,7 +15,7 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     let uses = json!([node.stage_request()["volumeCapability"]]);
     let id = node.handle();
     drop(cx.call("ValidateVolumeCapabilities", json!({ "volumeId": id, "volumeCapabilities": uses })).await?);
-    // Of both an error is asked for, too: what a driver tells when it fails.
+    // Both calls are also made to fail: an error text must not show the secret either.
     for method in ["NodeStageVolume", "NodePublishVolume"] {
         drop(cx.call(method, json!({ "volumeId": id })).await?);
     }

@@ -1,4 +1,4 @@
-//! Snapshots: taken, listed, deleted, and restored to see what is in them.
+//! Snapshots: taken, listed, deleted, and restored to check their data.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use testbed::pages::Pages;
 use super::used_and_detached;
 use crate::prelude::*;
 
-/// A snapshot that is taken again by its name is the same; of another volume the name is taken.
+/// A repeated CreateSnapshot answers the same snapshot; for another volume its name is taken.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent; ALREADY_EXISTS if the snapshot is of another volume.
 #[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
@@ -31,7 +31,7 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     answer.is("DRV-037", &["AlreadyExists"])
 }
 
-/// A snapshot that is asked for several times at once is taken once.
+/// Concurrent CreateSnapshot calls with one name take one snapshot.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent. A caller repeats a call whose answer is late.
 #[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
@@ -41,7 +41,7 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
     let request = cx.snapshot_request("at-once", &data);
     let calls = (0..TIMES).map(|_| -> Call { Box::pin(cx.take("CreateSnapshot", request.clone())) });
     let mut answers = cx.at_once(calls.collect()).await?;
-    // All that answered something else than OK may be called again, and then have the same snapshot.
+    // A call that was not OK may be repeated, and then answers the same snapshot.
     answers.push(cx.until_free(|| Box::pin(cx.take("CreateSnapshot", request.clone()))).await?);
     let good = answers.iter().filter(|answer| answer.is_ok());
     let ids: BTreeSet<&str> = good.map(|answer| answer.text("/snapshot/snapshotId")).collect();
@@ -49,7 +49,7 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
     cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, cause)
 }
 
-/// A snapshot is restored as often as somebody asks for it.
+/// A snapshot can be restored more than once.
 ///
 /// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
@@ -78,7 +78,7 @@ async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// An answer says which snapshot it is, of which volume, and when it was taken; and in the end that it can be used.
+/// CreateSnapshot answers the snapshot's id, its volume and its time, and in the end that it is ready to use.
 ///
 /// CSI, Snapshot: snapshot_id, source_volume_id and creation_time are REQUIRED.
 /// CSI, ListSnapshots: when processing is complete, ready_to_use SHALL become true.
@@ -87,7 +87,7 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let said = &snapshot.said;
-    // What is missing altogether shows in each answer.
+    // Missing fields break a promise of their own, in every answer.
     let cause = "CreateSnapshot answered another source than it was asked for.";
     cx.keeps("DRV-144", "CreateSnapshot", said["sourceVolumeId"] == json!(cx.handle(&data)), cause)?;
     let cause =
@@ -263,7 +263,7 @@ async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
     for number in 0..=TIMES {
         let snapshot = cx.snapshot(&format!("number-{number}"), &data).await?;
         cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
-        // The first makes what a driver has once.
+        // The first snapshot lets the driver make the files that it keeps.
         if number == 0 {
             before = cx.driver_files()?;
         }
@@ -373,7 +373,7 @@ async fn snapshot_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// The ids of all snapshots that a filter lets through, from however many pages.
+/// The ids of all snapshots that match a filter, from all pages.
 async fn listed(cx: &Cx, mut filter: serde_json::Value) -> Result<BTreeSet<String>> {
     let (mut found, mut pages) = (BTreeSet::new(), Pages::default());
     loop {

@@ -1,4 +1,4 @@
-//! Staging, when it does not go well.
+//! Staging that fails, is interrupted, or has special options.
 
 use crate::prelude::*;
 
@@ -49,7 +49,7 @@ async fn pod_deleted_during_stage(cx: &mut Cx) -> Result {
     "#]])
         .await?;
 
-    // A driver that does nothing does not get this far.
+    // A driver without NodeStageVolume does not reach this.
     let next = cx.pod("next").volume(&data, "/data").start().await?;
     next.writes("/data/greeting", "hello").await?;
     next.stop().await

@@ -1,4 +1,4 @@
-//! Statistics and the condition of volumes, held against what the kernel says.
+//! Statistics and condition of volumes, compared with the kernel's.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::prelude::*;
 
-/// Blocks that the kernel accounts for between two looks.
+/// The bytes that the kernel may account for between two measurements.
 const SLACK: u64 = 2 << 20;
 
 /// The statistics of a file system are those that the kernel has of it.
@@ -33,7 +33,7 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
         return node.tear_down("web").await;
     };
     let (total, size) = (number(&bytes, "total"), cx.size(&data));
-    // A quota is less than the file system that it is on.
+    // A driver with quotas answers less than the file system that they are on.
     let is_quota = total <= size && total >= size / 2;
     let cause = "NodeGetVolumeStats answered another total than the file system and the volume have.";
     let is_total = total.abs_diff(kernel.bytes) <= kernel.bytes / 64;
@@ -54,7 +54,7 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     if let Some(inodes) = inodes {
         let cause = "NodeGetVolumeStats answered another number of inodes than the file system has.";
         let total = number(&inodes, "total");
-        // A file system may make more as it needs them.
+        // Some file systems add inodes as they need them.
         cx.keeps("DRV-084", STATS, total.abs_diff(kernel.inodes) <= kernel.inodes / 16, cause)?;
         let cause = "NodeGetVolumeStats answered another number of free inodes than the file system has.";
         let is_close = number(&inodes, "available").abs_diff(kernel.free_inodes) <= kernel.inodes / 16;
@@ -105,7 +105,7 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// The condition of a volume is told, and is abnormal when its mount is gone.
+/// NodeGetVolumeStats answers the condition of a volume, which is abnormal when its mount is gone.
 ///
 /// CSI, NodeGetVolumeStatsResponse: volume_condition MUST be specified if VOLUME_CONDITION is reported.
 #[case(needs = [Stats, Filesystem, Root], judges = ["DRV-170"], driver = Shared)]

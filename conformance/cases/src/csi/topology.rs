@@ -1,10 +1,10 @@
-//! Places: from where a volume can be reached.
+//! Topology: the nodes from which a volume is accessible.
 
 use serde_json::Value;
 
 use crate::prelude::*;
 
-/// A volume is reachable from the place that was asked for, and its answer says from where.
+/// A volume is accessible from the topology that was asked for, and CreateVolume answers its topology.
 ///
 /// CSI, TopologyRequirement: the volume MUST be accessible from at least one of the requisite topologies.
 #[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
@@ -22,7 +22,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     cx.unmake(&made).await
 }
 
-/// A volume for a place that does not exist is refused.
+/// CreateVolume refuses a topology that does not exist.
 ///
 /// CSI, CreateVolume: RESOURCE_EXHAUSTED if the volume cannot be provisioned in accessible_topology.
 #[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
@@ -36,7 +36,7 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-019", "CreateVolume", !made.is_ok() || is_there, cause)
 }
 
-/// The name of a volume is taken where it is asked for in a place that cannot reach it.
+/// The name of a volume is taken for a topology from which it is not accessible.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name is incompatible with the accessibility requirements.
 #[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
@@ -53,7 +53,7 @@ async fn taken_name_for_another_place_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-011", "CreateVolume", !answer.is_ok() || is_there, cause)
 }
 
-/// In a place that does not exist there is no capacity.
+/// GetCapacity of a topology that does not exist is zero.
 ///
 /// CSI, GetCapacityRequest.accessible_topology: the plugin SHALL report the capacity of the storage in that topology.
 #[case(needs = [TellsCapacity, Creates, Filesystem, Topology], driver = Shared)]
@@ -76,7 +76,7 @@ async fn place_that_does_not_exist_has_no_capacity(cx: &mut Cx) -> Result {
     cx.keeps("DRV-026", "GetCapacity", !answer.is_ok() || is_none, cause)
 }
 
-/// CreateVolume as it was last asked for, under another name, for one place only.
+/// The last CreateVolume request with another name and a single topology.
 fn request_at(cx: &Cx, place: &Value) -> Result<Value> {
     let mut request = cx.create_request("placed")?;
     request["accessibilityRequirements"] = only_at(place);
@@ -87,7 +87,7 @@ fn only_at(place: &Value) -> Value {
     json!({ "requisite": [place], "preferred": [place] })
 }
 
-/// A place with the keys of the node's, where nothing is.
+/// A topology with the node's keys and unknown values.
 fn nowhere(cx: &Cx) -> Value {
     let mut nowhere = cx.node_topology();
     for value in nowhere["segments"].as_object_mut().into_iter().flat_map(|segments| segments.values_mut()) {
@@ -96,7 +96,7 @@ fn nowhere(cx: &Cx) -> Value {
     nowhere
 }
 
-/// Whether two places have something in common: each key that both have has one value.
+/// Whether two topologies overlap: each key that both have has the same value.
 fn is_within(place: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (place["segments"].as_object(), other["segments"].as_object()) else {
         return false;

@@ -1,4 +1,4 @@
-//! An export that is taken back while somebody has it mounted.
+//! An export that is withdrawn while a pod has it mounted.
 
 use crate::prelude::*;
 

@@ -1,4 +1,4 @@
-//! An export's way in and out.
+//! The life of an export on a node: mounted, used, unmounted.
 
 use crate::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A server that dies while its export is mounted, and one that is not there yet.
+//! A server that goes down while its export is mounted, and a server that is not up yet.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn soft_mount_is_unmounted_in_bounded_time(cx: &mut Cx, version: Nfs) -> R
 #[case(needs = [Nfs], each = [V3, V4])]
 async fn hard_mount_is_unmounted_by_force(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
-    // Whoever asks for an attribute asks the server.
+    // `actimeo=0`: the client asks the server for attributes each time, so that a look at a file needs the server.
     let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;

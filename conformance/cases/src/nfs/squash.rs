@@ -1,8 +1,8 @@
-//! An export that is closed to the node: root of a client is nobody on the server.
+//! An export with root_squash: root of a client is the user `nobody` on the server.
 
 use crate::prelude::*;
 
-/// The user that the export belongs to.
+/// The owner of the export.
 const OWNER: u32 = 1000;
 
 /// With root_squash the node's root may not read the export, and the pod still gets it: it is mounted without a change
