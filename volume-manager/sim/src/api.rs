@@ -24,7 +24,7 @@ use self::pace::Pace;
 use self::token::Issued;
 use self::troubles::{Troubles, Unanswered};
 use crate::crash::{Crash, Life};
-use crate::script::{Place, Scenario};
+use crate::script::{CrashPoint, Scenario};
 use crate::trace::Trace;
 
 /// The most that a request of the controller, and its answer, takes: it runs beside the API.
@@ -195,7 +195,7 @@ impl SimulatedApi {
 
     /// Serves one request. The client may crash before or after it takes effect.
     async fn serve<T>(&self, act: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
-        let life = self.crash.as_ref().map_or(Life::GoesOn, |crash| crash.reach(Place::Request));
+        let life = self.crash.as_ref().map_or(Life::GoesOn, |crash| crash.reach(CrashPoint::Request));
         if life == Life::Ended {
             return std::future::pending().await;
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::script::Place;
+use crate::script::CrashPoint;
 
 /// Decides when the manager crashes. Clones share the decision.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +21,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Ordered {
-    place: Place,
+    point: CrashPoint,
     /// How many actions are left until the crash.
     left: u32,
     /// Whether the last of them takes effect.
@@ -40,9 +40,9 @@ pub(crate) enum Life {
 }
 
 impl Crash {
-    /// Orders a crash at the `left`-th action at `place`, counted from now.
-    pub(crate) fn order(&self, place: Place, left: u32, after: bool) {
-        self.open().ordered = Some(Ordered { place, left, after });
+    /// Orders a crash at the `left`-th action at `point`, counted from now.
+    pub(crate) fn order(&self, point: CrashPoint, left: u32, after: bool) {
+        self.open().ordered = Some(Ordered { point, left, after });
     }
 
     /// Cancels the ordered crash.
@@ -63,12 +63,12 @@ impl Crash {
     }
 
     /// Counts an action of the manager and decides about it.
-    pub(crate) fn reach(&self, place: Place) -> Life {
+    pub(crate) fn reach(&self, point: CrashPoint) -> Life {
         let mut inner = self.open();
         if inner.dead {
             return Life::Ended;
         }
-        let Some(ordered) = inner.ordered.as_mut().filter(|ordered| ordered.place == place) else {
+        let Some(ordered) = inner.ordered.as_mut().filter(|ordered| ordered.point == point) else {
             return Life::GoesOn;
         };
         ordered.left -= 1;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use host::fake::{Order, Step};
 
 use crate::crash::{Crash, Life};
-use crate::script::Place;
+use crate::script::CrashPoint;
 
 /// Errors that almost any call may return.
 const ERRORS: &[i32] = &[5, 12, 16, 28];
@@ -53,7 +53,7 @@ impl KernelFaults {
     /// Decides about one step.
     pub(crate) fn decide(&self, step: &Step<'_>) -> Order {
         let mut inner = self.open();
-        match inner.crash.reach(Place::Kernel) {
+        match inner.crash.reach(CrashPoint::Kernel) {
             Life::GoesOn => inner.stall_or_fail(step),
             Life::Ended => Order::Hang,
             Life::EndsAfter => {

@@ -121,15 +121,15 @@ async fn take(world: &mut World, step: &Step) {
             without.iter().for_each(|pod| world.remove_pod(*pod));
             restart(world, Duration::from_secs(1)).await;
         }
-        Step::CrashAt { place, number, after } => world.crash.order(*place, *number, *after),
+        Step::CrashAt { point, number, after } => world.crash.order(*point, *number, *after),
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
         Step::CrashController => {
             world.stop_controllers();
             world.start_controllers();
         }
-        Step::CrashControllerAt { place, number, after } => {
-            world.controllers_crash.order(*place, *number, *after);
+        Step::CrashControllerAt { point, number, after } => {
+            world.controllers_crash.order(*point, *number, *after);
         }
         Step::AddClaim { volume, from, class } => {
             claims::add(&world.api, &world.scenario, *volume, *from, *class);

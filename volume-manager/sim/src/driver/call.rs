@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 use super::SimulatedDriver;
 use super::fate::Fate;
 use crate::crash::Life;
-use crate::script::Place;
+use crate::script::CrashPoint;
 
 impl SimulatedDriver {
     /// A call of the manager, which may crash before or after it.
@@ -26,7 +26,7 @@ impl SimulatedDriver {
         Q: Message + 'static,
         R: Message + Default + 'static,
     {
-        match self.crash.reach(Place::Call) {
+        match self.crash.reach(CrashPoint::Call) {
             Life::GoesOn => self.call(method, request, work).await,
             Life::Ended => std::future::pending().await,
             Life::EndsAfter => {
@@ -50,7 +50,7 @@ impl SimulatedDriver {
         Q: Message + 'static,
         R: Message + Default + 'static,
     {
-        let life = self.controllers.reach(Place::Call);
+        let life = self.controllers.reach(CrashPoint::Call);
         if life == Life::Ended {
             return std::future::pending().await;
         }
