@@ -62,8 +62,8 @@ impl ApiServer {
         &self.journal
     }
 
-    /// The same API, for what has a journal of its own: a node beside the first. From now on what concerns the node is
-    /// written there, and not into the others.
+    /// The same API for another node with a journal of its own. From now on, changes that concern that node are recorded in
+    /// its journal only.
     #[must_use]
     pub fn recorded_in(&self, node: &str, journal: Journal) -> Self {
         self.store().record_in(node, journal.clone());
@@ -130,7 +130,7 @@ impl ApiServer {
         self.store().list(R::KIND).into_iter().filter_map(R::from_object).collect()
     }
 
-    /// Every value that was ever in a secret, and every token that was given out: what must stand in no log.
+    /// Every value that was ever in a secret, and every token that was issued. None of them may appear in a log.
     pub fn confided(&self) -> Vec<Sensitive<Vec<u8>>> {
         self.store().confided().to_vec()
     }

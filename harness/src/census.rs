@@ -86,7 +86,7 @@ impl Census {
         for process in self.processes.iter().filter(|process| !before.processes.contains(process)) {
             left.push(Leftover::Process(process.clone()));
         }
-        // A directory that is left stands for its content.
+        // A directory that is left is listed without its content.
         let mut told: Option<&Path> = None;
         for file in self.files.difference(&before.files) {
             if told.is_none_or(|dir| !file.starts_with(dir)) {
@@ -104,14 +104,14 @@ impl Census {
 pub enum Leftover {
     Mount {
         mount: Mount,
-        /// Who uses it.
+        /// The processes, mounts and devices that use it.
         held: Holders,
     },
     /// A loop device.
     Loop {
         /// The device.
         bound: BoundLoop,
-        /// Who uses it.
+        /// The processes, mounts and devices that use it.
         held: Holders,
     },
     /// A file, or a directory with its content.

@@ -19,7 +19,7 @@ use crate::wait::Deadline;
 /// The time limit for killed processes to leave a group.
 const EMPTY: Duration = Duration::from_secs(5);
 
-/// How many controllers a group of version 1 has directories for.
+/// The number of controllers that a group of version 1 has directories for.
 const CONTROLLERS: usize = 2;
 
 /// Limits of a driver.
@@ -49,7 +49,7 @@ pub enum CgroupError {
     /// A group could not be created, or its limits not be set.
     #[error("cannot limit a driver in `{path}`")]
     Refused {
-        /// Where it was tried.
+        /// The path at which it was tried.
         path: PathBuf,
         /// The kernel's answer.
         #[source]
@@ -154,7 +154,7 @@ impl Cgroup {
     /// The limits that were reached so far.
     pub fn hits(&self) -> Hits {
         let [pids, memory] = self.of_each();
-        // Where the kernel tells whether it was for this limit that it had to kill, or for the machine's.
+        // These counters say whether the kernel killed because of this group's limit, and not the machine's.
         let (file, count) = match self.version {
             Version::One => ("memory.oom_control", "oom_kill"),
             Version::Two => ("memory.events", "oom"),
@@ -168,7 +168,7 @@ impl Cgroup {
         let write = |path: PathBuf, value: u64| fs::write(&path, value.to_string()).map_err(refused(&path));
         write(pids.join("pids.max"), self.limits.tasks)?;
         write(memory.join(limit), self.limits.memory)?;
-        // Not everywhere is there swap, or are there counters for it.
+        // Errors are ignored: not every kernel has swap, or accounts for it.
         let _ = match self.version {
             Version::One => {
                 fs::write(memory.join("memory.memsw.limit_in_bytes"), self.limits.memory.to_string())
@@ -240,7 +240,7 @@ pub(crate) fn unified() -> Option<PathBuf> {
     hierarchies().into_iter().find(|mount| mount.fstype == "cgroup2").map(|mount| mount.target)
 }
 
-/// Where a group of this name would be in each hierarchy there is: a runtime makes one in all of them.
+/// The paths of a group of this name in every hierarchy: a runtime makes one in each.
 pub fn everywhere(name: &str) -> Vec<PathBuf> {
     hierarchies().into_iter().map(|mount| mount.target.join(name)).collect()
 }

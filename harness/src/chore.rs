@@ -1,5 +1,5 @@
-//! A command of a manifest's author that prepares something or cleans up. Runs it, in a process group of its own; a
-//! failure of it is no driver's.
+//! A command of the manifest that prepares or cleans up. Runs it in a process group of its own; its failure is not the
+//! driver's fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub enum ChoreError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exit(ExitStatus),
-    /// It was killed after so long.
+    /// The command was killed after this time.
     Late(Duration),
 }
 
@@ -81,7 +81,7 @@ impl ChoreError {
         }
     }
 
-    /// What to do about it, as one line.
+    /// A hint for the user, in one line.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed { ended: Ended::Late(_), .. } => {
@@ -95,10 +95,10 @@ impl ChoreError {
     }
 }
 
-/// How many last lines are shown: they explain most failures, and fit a terminal.
+/// The number of last lines that are shown: they explain most failures, and fit a terminal.
 const TAIL: usize = 10;
 
-/// How often a command is looked at.
+/// The pause between two looks at a command.
 const GLANCE: Duration = Duration::from_millis(10);
 
 impl Chore {
@@ -146,7 +146,7 @@ impl Chore {
             .spawn()
     }
 
-    /// As it would be written for a shell.
+    /// The command line, quoted for a shell.
     pub fn line(&self) -> String {
         let quoted = |word: &String| match word.contains(char::is_whitespace) || word.is_empty() {
             true => format!("'{word}'"),

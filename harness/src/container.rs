@@ -1,10 +1,10 @@
 //! A container: the OCI configuration that the volume manager wrote, carried out in namespaces of our own.
 //!
-//! A process of this very binary, executed again with the hidden subcommand `__container`, makes mount, PID,
-//! IPC and UTS namespaces, mounts into an empty root exactly what the configuration says, becomes the user it
-//! names, and then answers questions about what it sees ([`View`]). There is no image: what is judged is the
-//! volumes. A container holds its own copies of their mounts, as a real one does, so it has to end before they
-//! go. This file starts and kills one process and speaks to it.
+//! A process of this binary, executed again with the hidden subcommand `__container`, makes mount, PID, IPC and UTS
+//! namespaces, mounts exactly what the configuration lists into an empty root, becomes its user, and then answers
+//! questions about its files ([`View`]). There is no image, since only volumes are judged. A container holds copies of the
+//! volumes' mounts, as a real one does, so it has to end before the volumes are unmounted. This file starts and kills one
+//! process and exchanges messages with it.
 
 mod build;
 mod device_group;
@@ -47,13 +47,13 @@ pub use view::View;
 /// The hidden subcommand that [`main`] answers.
 pub const SUBCOMMAND: &str = "__container";
 
-/// How long an answer may take. A volume's file system may be dead.
+/// The time limit of an answer. A volume's file system may be dead.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The same for one that follows another's writes. When nothing changes any more it says so itself.
+/// The time limit of [`Container::follow`], which ends by itself when the files no longer change.
 const FOLLOWING: Duration = Duration::from_secs(600);
 
-/// How long the kernel gets to end the processes.
+/// The time for the kernel to end the processes.
 const DYING: Duration = Duration::from_secs(5);
 
 /// Why a container did not start or does not answer.
@@ -68,16 +68,16 @@ pub enum ContainerError {
     /// The container could not be set up as configured.
     #[error("cannot start the container: {what}")]
     Build {
-        /// What was tried.
+        /// The step that failed.
         what: String,
         /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// The kernel refused what was asked of it.
+    /// The kernel refused a request.
     #[error("cannot {what} in the container")]
     Refused {
-        /// What was tried.
+        /// The step that failed.
         what: String,
         /// The kernel's answer.
         #[source]
@@ -102,7 +102,7 @@ pub struct Container {
     questions: OwnedWriteHalf,
     shown: Vec<PathBuf>,
     open: bool,
-    /// What runc has to forget, where it was runc that started it.
+    /// The bundle that runc has to delete, if runc started the container.
     bundle: Option<Bundle>,
     /// After all that is in it.
     group: Option<DeviceGroup>,
@@ -118,7 +118,7 @@ impl Container {
         Self::start_at(spec, log, group, &[]).await
     }
 
-    /// The same with these open descriptors, at which [`Container::run`] runs programs: [`TERMINAL`].
+    /// Starts a container with these open descriptors, on which [`Container::run`] runs programs: [`TERMINAL`].
     ///
     /// # Errors
     /// When the configuration cannot be carried out.
@@ -147,7 +147,7 @@ impl Container {
         Ok(container)
     }
 
-    /// Has runc carry out the same configuration. The directory must exist and is its own from now on.
+    /// Starts the container with runc. The directory must exist, and becomes runc's.
     ///
     /// # Errors
     /// When runc is not installed, or cannot carry out the configuration: the log says why.
@@ -194,7 +194,7 @@ impl Container {
         self.shown = message::shown(spec);
     }
 
-    /// The process group all of it is in.
+    /// The process group of the container.
     pub fn group(&self) -> i32 {
         self.keeper.id().cast_signed()
     }
@@ -261,7 +261,7 @@ impl Container {
         self.ask(Question::OpenNode(major, minor)).await.map(drop)
     }
 
-    /// Who it is: user, groups, host name, environment, a line each.
+    /// User, groups, host name and environment of the container, one line each.
     ///
     /// # Errors
     /// When it does not answer.
@@ -329,8 +329,8 @@ impl Container {
         serde_json::from_str(&line).map_err(|_| ContainerError::Ended)
     }
 
-    /// Its first process is killed, with which the kernel ends all others and drops every mount; the keeper
-    /// is waited for, since it ends when that is done.
+    /// Kills the first process: the kernel then ends all others and drops every mount. Waits for the keeper, which ends after
+    /// that.
     fn end(&mut self) -> Result<(), CloseError> {
         if !std::mem::replace(&mut self.open, false) {
             return Ok(());

@@ -1,8 +1,8 @@
-//! A disk whose faults are under control: a loop device seen through the kernel's device-mapper.
+//! A disk that fails on order: a loop device below a device of the kernel's device-mapper.
 //!
-//! Speaks to `/dev/mapper/control` itself; neither `dmsetup` nor udev is needed, and the device's node is the
-//! kernel's own, `/dev/dm-N`. A mapping outlives every process and every namespace, and no ledger knows of it: only
-//! a machine that dies with its case may have one.
+//! Uses `/dev/mapper/control` directly, without `dmsetup` or udev; the device's node is the kernel's own, `/dev/dm-N`. A
+//! mapping outlives every process and every namespace, and is in no ledger: use it only in a guest, which ends with its
+//! case.
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,34 +22,34 @@ use call::Call;
 /// Bytes of a sector, which tables are written in.
 const SECTOR: u64 = 512;
 
-/// How long others get to let go of a device.
+/// The time for other processes to close a device.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// What a disk does with what it is asked for.
+/// The behaviour of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// All of it, as a disk should.
+    /// All requests work.
     Sound,
     /// Nothing: each read and each write is an error.
     Fails,
-    /// It reads; each write is an error.
+    /// Reads work, and each write is an error.
     FailsWrites,
-    /// It reads; what is written is lost, without an error.
+    /// Reads work, and writes are lost without an error.
     LosesWrites,
-    /// All of it, each after this time.
+    /// All requests work, each after this time.
     Slow(Duration),
 }
 
 /// Why a disk cannot be had, or does not change its manner.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// What is below it could not be had.
+    /// The loop device below it failed.
     #[error(transparent)]
     Below(#[from] LoopError),
     /// The kernel refused.
     #[error("cannot {what} the mapped device `{name}`")]
     Kernel {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The device's name.
         name: String,
@@ -69,7 +69,7 @@ pub struct MappedDisk {
     mapped: bool,
     suspended: bool,
     below: LoopDevice,
-    /// Where its writes are told, if they are.
+    /// The loop device with the log of its writes.
     log: Option<LoopDevice>,
 }
 
@@ -82,7 +82,7 @@ impl MappedDisk {
         Self::over(name, LoopDevice::create(directory, bytes, &LoopOptions::default())?, None)
     }
 
-    /// The same, with a log of everything written, for as much as `log_bytes`.
+    /// Makes a disk with a log of all writes, which has `log_bytes`.
     ///
     /// # Errors
     /// As above.
@@ -120,7 +120,7 @@ impl MappedDisk {
         Device { major: self.major, minor: self.minor }
     }
 
-    /// From now on it does so. What it was asked for before it has done.
+    /// Changes the disk's behaviour. Earlier requests are completed first.
     ///
     /// # Errors
     /// When the kernel refuses, for example because it has no such target.
@@ -133,7 +133,7 @@ impl MappedDisk {
         self.go_on()
     }
 
-    /// It answers no request any more.
+    /// Suspends the disk: requests get no answer.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -145,7 +145,7 @@ impl MappedDisk {
         Ok(())
     }
 
-    /// It answers again, also what it was asked for meanwhile.
+    /// Resumes the disk: the requests since then are answered too.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -184,7 +184,7 @@ impl MappedDisk {
 
     fn table(&self, manner: Manner) -> (&'static str, String) {
         let below = self.below.path().display().to_string();
-        // Times in which it is up and down, in seconds: never the one, always the other.
+        // Seconds up and seconds down: never up, always down.
         let flakey = |feature: &str| ("flakey", format!("{below} 0 0 60 1 {feature}"));
         match manner {
             Manner::Sound => match &self.log {

@@ -1,6 +1,6 @@
 //! The driver under test: a process group of its own, or a socket that another process serves.
 //!
-//! Starts it, keeps what it says in a file, notices at once when it exits, and asks it what it can do.
+//! Starts it, keeps its output in a file, notices at once when it exits, and asks the first questions.
 
 mod capabilities;
 mod log;
@@ -45,7 +45,7 @@ use questions::Answers;
 #[derive(Debug, Clone)]
 pub struct DriverOptions {
     pub manifest: Manifest,
-    /// Where its socket and its state lie.
+    /// The paths of its socket and its state.
     pub layout: Layout,
     /// The node it serves.
     pub node: String,
@@ -74,7 +74,7 @@ pub enum DriverError {
     Start {
         /// The first word of its command.
         program: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
@@ -90,16 +90,16 @@ pub enum DriverError {
         /// The path in the manifest.
         directory: PathBuf,
     },
-    /// Its state directory or log cannot be created.
+    /// The driver's state directory or log cannot be created.
     #[error("cannot prepare `{path}` for the driver")]
     Prepare {
         /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
-    /// It exited before it served anything.
+    /// The driver exited before it served a call.
     #[error("cannot use the driver: it exited at once ({exit})")]
     Exited {
         /// How it ended.
@@ -107,36 +107,36 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// It runs, but its socket did not appear.
+    /// The driver runs, but its socket did not appear.
     #[error("cannot use the driver: `{socket}` did not appear within {within:?}")]
     NoSocket {
         socket: PathBuf,
-        /// How long it was given.
+        /// The time limit.
         within: Duration,
-        /// Whether its command says where to listen.
+        /// Whether the driver's command has the path of the socket.
         is_told: bool,
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// Its socket exists, but it did not become ready.
+    /// The driver's socket exists, but the driver did not become ready.
     #[error("cannot use the driver: it was not ready within {within:?}")]
     NotReady {
-        /// How long it was given.
+        /// The time limit.
         within: Duration,
-        /// Its last answer to `Probe`.
+        /// The driver's last answer to `Probe`.
         #[source]
         source: Option<Status>,
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// It did not become ready, on a machine that was too busy to say anything of it.
+    /// The driver did not become ready, and the machine was too busy to blame the driver.
     #[error("cannot use the driver: {late}")]
     Overloaded {
         late: Late,
         #[source]
         source: Box<DriverError>,
     },
-    /// Its name is not the one in the manifest.
+    /// The driver's name is not the one in the manifest.
     #[error("cannot use the driver: it calls itself `{found}`, but the manifest says `{expected}`")]
     OtherName {
         /// The manifest's name.
@@ -152,7 +152,7 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// Its socket cannot be connected to.
+    /// The driver's socket does not accept connections.
     #[error("cannot connect to the driver")]
     Connect(#[source] Status),
 }
@@ -283,7 +283,7 @@ impl Driver {
         of_other.cloned().or_else(own)
     }
 
-    /// Where everything lies in its sandbox.
+    /// The paths in its sandbox.
     pub fn layout(&self) -> &Layout {
         &self.options.layout
     }
@@ -367,7 +367,7 @@ impl Driver {
 
     async fn become_ready(&mut self) -> Result<(), DriverError> {
         let call = self.options.manifest.call_timeout();
-        // What says who it is needs no volume, and no longer than a driver to start.
+        // The first questions need no volume, so their limit is the time to start.
         let first = call.min(self.options.manifest.start_timeout());
         let controller = self.controller_socket();
         let controller = controller.as_deref();
@@ -467,7 +467,7 @@ impl Driver {
             match questions::probe(&self.socket, within).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => drop(heard.replace(Some(None))),
-                // It is up: what is wrong with its answers the first questions tell.
+                // The driver is up. The first questions report wrong answers.
                 Err(status) if proxy::unreadable(&status).is_some() => return Ok(()),
                 Err(status) => drop(heard.replace(Some(Some(status)))),
             }
@@ -490,10 +490,10 @@ impl Driver {
     }
 }
 
-/// How many last lines are shown: they explain most failures, and fit a terminal.
+/// The number of last lines that are shown: they explain most failures, and fit a terminal.
 const TAIL: usize = 10;
 
-/// How long a process that was killed is waited for.
+/// The time for a killed process to end.
 const DYING: Duration = Duration::from_secs(5);
 
 impl Driver {

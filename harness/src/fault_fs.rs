@@ -71,7 +71,7 @@ pub enum FaultFsError {
     /// A dead one could not be taken away before it comes back.
     #[error("cannot unmount `{target}`")]
     Unmount {
-        /// Where it is mounted.
+        /// The mount point.
         target: PathBuf,
         /// The kernel's answer.
         #[source]

@@ -78,7 +78,7 @@ pub enum Entry {
     },
     /// A node's root on the machine itself, which a driver outside of any sandbox shares.
     SharedRoot {
-        /// Where it is mounted.
+        /// The mount point.
         path: PathBuf,
         /// The newest attachment of any disk when it was made.
         since: Option<u64>,
@@ -160,7 +160,7 @@ pub enum LedgerError {
     /// A file or a directory of it.
     #[error("cannot {verb} `{path}`")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         verb: &'static str,
         /// On which file.
         path: PathBuf,

@@ -102,7 +102,7 @@ pub enum NfsError {
     /// A call to the kernel was refused.
     #[error("cannot {what} `{path}`")]
     Kernel {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// On which file of the kernel.
         path: PathBuf,

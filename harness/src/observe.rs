@@ -31,7 +31,7 @@ pub struct Mount {
     pub id: MountId,
     /// The id of the mount it is mounted on.
     pub parent: MountId,
-    /// Where it is mounted.
+    /// The mount point.
     pub target: PathBuf,
     /// Which part of its file system it shows.
     pub root: PathBuf,

@@ -70,7 +70,7 @@ pub enum ProxyError {
     Listen {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },

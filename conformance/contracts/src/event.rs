@@ -181,7 +181,7 @@ pub enum Actor {
 /// A mount, as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub target: String,
     /// Which part of its file system it shows.
     pub root: String,

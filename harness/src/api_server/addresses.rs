@@ -8,7 +8,7 @@ use api::{Object, Service};
 /// The first address of the range that clusters usually have.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
-/// Whose the first address is: the API's own.
+/// The service with the first address: that of the API itself.
 const OF_FIRST: (&str, &str) = ("default", "kubernetes");
 
 /// Gives a new service the next address that no other has.

@@ -6,7 +6,7 @@ use api::Object;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Where a document is that only clients of the HTTP interface see.
+/// The key of a document that only clients of the HTTP interface see.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) group: String,
@@ -16,7 +16,7 @@ pub(super) struct Place {
     pub(super) name: String,
 }
 
-/// What became of an object.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Became {
     Added,
@@ -58,7 +58,7 @@ pub(super) struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// From now on changes are kept.
+    /// Starts to keep changes.
     pub(super) fn keep(&mut self, version: u64) {
         self.forgotten = version;
         self.told = Some(watch::Sender::new(version));

@@ -104,7 +104,7 @@ async fn listen(reader: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>) {
             }
         }
     }
-    // Dropping the senders tells everybody who waits that no answer will come.
+    // Dropping the senders ends all waits: no answer will come.
     let mut waiting = lock(&waiting);
     waiting.lost = true;
     waiting.answers.clear();

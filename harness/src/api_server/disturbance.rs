@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::{ApiError, Kind};
 
-/// What happens to requests of a kind.
+/// The faults of requests about one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Disturbance {
     /// The kind of object; none for all.
@@ -33,7 +33,7 @@ impl Disturbances {
         self.all().clear();
     }
 
-    /// Lets a request meet what was prepared for it.
+    /// Applies the faults to a request.
     pub(super) async fn meet(&self, verb: &str, kind: Kind) -> Result<(), ApiError> {
         let Some(disturbance) = self.take(verb, kind) else { return Ok(()) };
         if !disturbance.delay.is_zero() {

@@ -1,4 +1,4 @@
-//! What a cluster holds about a node and a driver before any pod comes.
+//! The objects of a cluster about a node and a driver, before there are pods.
 
 use api::storage::LifecycleMode;
 use api::{ApiError, CsiDriver, CsiNode, Meta, Node};

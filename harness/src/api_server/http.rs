@@ -120,7 +120,7 @@ impl HttpApi {
         Ok(Self { shared, address, authority, namespace: namespace.to_owned(), end: Some(end), thread })
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -145,7 +145,7 @@ impl HttpApi {
         ]
     }
 
-    /// What a client needs to find it.
+    /// A kubeconfig for clients of this server.
     pub fn kubeconfig(&self) -> String {
         let config = json!({
             "apiVersion": "v1",
@@ -197,7 +197,7 @@ impl HttpApi {
                 false => String::new(),
             };
             match objects.create(&resource, &namespace, document) {
-                // The cluster has it already, such as the driver's own namespace.
+                // The object exists already, such as the driver's own namespace.
                 Err(refused) if refused.reason == "AlreadyExists" => Ok(()),
                 created => created.map(drop).map_err(|refused| refused.message),
             }
@@ -223,7 +223,7 @@ impl Drop for HttpApi {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in there was told where it happened.
+            // A panic of the thread was printed when it happened.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What frees a claim that no pod uses any more, and a volume that no claim does. Touches nothing.
+//! Removes the protecting finalizer of a claim that no pod uses, and of a volume that no claim uses. Touches nothing.
 
 use api::Object;
 use api::protection::{CLAIM, VOLUME};

@@ -27,21 +27,21 @@ pub struct VolumeRequest {
     pub name: String,
     /// How large, in bytes.
     pub size: u64,
-    /// As a device instead of a directory.
+    /// Whether it is a block volume.
     pub block: bool,
-    /// How it will be used. The node tells the driver the first.
+    /// The access modes. The node passes the first one to the driver.
     pub access_modes: Vec<AccessMode>,
     /// The type of its file system; empty for the driver's choice.
     pub fs_type: String,
     /// Options of its mounts.
     pub mount_options: Vec<String>,
-    /// Whether its source says that it is read-only, which no call of a node depends on.
+    /// `readOnly` of the volume's CSI source. No call of a node depends on it.
     pub read_only: bool,
-    /// What it is a copy of.
+    /// The source of the copy.
     pub source: Option<ContentSource>,
 }
 
-/// What a new volume is filled from, by the driver's own name.
+/// The source of a new volume, by the driver's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentSource {
     Snapshot(String),
@@ -168,12 +168,12 @@ impl Provisioner {
         Self { tag, ..self }
     }
 
-    /// The same for the volumes that are asked for from now on.
+    /// Sets the suffix of names for later volumes.
     pub fn set_tag(&mut self, tag: String) {
         self.tag = tag;
     }
 
-    /// What the names of volumes end with.
+    /// The suffix of volume names.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -293,7 +293,7 @@ impl Provisioner {
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }
 
-    /// The next volume that the manifest names for such a use, with the file system and the secrets it has.
+    /// The next existing volume of the manifest for these access modes, with its file system type and secrets.
     fn take_existing(
         &self,
         wanted: &mut VolumeRequest,
@@ -303,7 +303,7 @@ impl Provisioner {
         let next = next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
         let ExistingVolume { handle, context, fs_type, access_modes, secrets } = existing.remove(next);
         wanted.fs_type = fs_type.unwrap_or_else(|| std::mem::take(&mut wanted.fs_type));
-        // CSI is given the first: the one that the case wants.
+        // The access mode that the case wants comes first: the node passes only that one to the driver.
         let others = access_modes.into_iter().filter(|mode| !wanted.access_modes.contains(mode));
         let others: Vec<AccessMode> = others.collect();
         wanted.access_modes.extend(others);

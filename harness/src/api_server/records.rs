@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::journal::Journal;
 
-/// The journal of each node. The first node's has also what is about a node without one.
+/// The journal of each node. Changes about a node without a journal are in the first node's.
 #[derive(Debug)]
 pub(super) struct Records {
     first: Journal,
@@ -26,8 +26,7 @@ impl Records {
         &self.first
     }
 
-    /// From now on changes that concern a node are written to its own journal, which begins with everything that is
-    /// there.
+    /// Adds the journal of a node. It begins with all existing objects, and gets all later changes that concern the node.
     pub(super) fn add<'a>(
         &mut self,
         node: &str,
@@ -76,13 +75,13 @@ impl Records {
         self.of(None).for_each(|journal| journal.record(event.clone()));
     }
 
-    /// Writes an event; `about` is the object that it is about, if that is there.
+    /// Records an event; `about` is its object, if that exists.
     pub(super) fn tell(&self, notification: &Notification, about: Option<&Object>, by: Client) {
         let event = emitted(notification, by);
         self.of(about.and_then(node_of)).for_each(|journal| journal.record(event.clone()));
     }
 
-    /// The journals for what is about a node, or about none.
+    /// The journals for a change about a node, or about none.
     fn of<'a>(&'a self, node: Option<&'a str>) -> impl Iterator<Item = &'a Journal> {
         let other = node.and_then(|node| self.others.get(node));
         let first = other.is_none().then_some(&self.first);
@@ -103,7 +102,7 @@ fn node_of(object: &Object) -> Option<&str> {
 }
 
 fn change(verb: Verb, key: &Key, body: Value, by: Client) -> Option<ApiChange> {
-    // Events have lines of their own, and what a secret holds is in no line.
+    // Events have lines of another type, and the values of secrets are never recorded.
     if key.kind == Kind::Notification {
         return None;
     }

@@ -33,7 +33,7 @@ pub struct Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.task.abort();
-        // It may be gone with the directory around it.
+        // The socket may be gone with its directory.
         let _ = fs::remove_file(&self.socket);
     }
 }

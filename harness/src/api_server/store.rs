@@ -26,12 +26,12 @@ pub(super) struct Store {
     tokens: u64,
     /// The account that each token is of.
     pub(super) accounts: BTreeMap<String, String>,
-    /// What clients of the HTTP interface have written of objects that the node sees as well.
+    /// Documents that clients of the HTTP interface have written for objects that the node sees as well.
     pub(super) kept: BTreeMap<Key, Value>,
     /// Objects of other kinds.
     pub(super) documents: BTreeMap<Place, Value>,
     pub(super) log: ChangeLog,
-    /// The secrets that it was told or has told.
+    /// The values of secrets that were written, and the tokens that were issued.
     confided: Vec<Sensitive<Vec<u8>>>,
 }
 

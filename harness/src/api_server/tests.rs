@@ -33,7 +33,6 @@ fn a_stale_write_is_refused() {
     assert!(api.create(claim("a")).unwrap_err().is_conflict());
 }
 
-/// What happens twice to a pod is told twice, and a node that starts again forgets what it told before.
 #[test]
 fn events_that_say_the_same_are_two() {
     let api = api_server();

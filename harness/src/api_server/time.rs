@@ -18,7 +18,7 @@ pub(super) fn of(seconds: i64) -> String {
     format(seconds.try_into().unwrap_or_default())
 }
 
-/// The same to the microsecond, as leases and events have it.
+/// A time with microseconds, as in leases and events.
 pub(super) fn of_micros(seconds: i64, micros: i64) -> String {
     let second = of(seconds);
     format!("{}.{:06}Z", second.trim_end_matches('Z'), micros.clamp(0, 999_999))

@@ -1,4 +1,4 @@
-//! What goes over the API server's socket: JSON, one line a message. Touches nothing.
+//! The messages on the API server's socket: JSON, one message per line. Touches nothing.
 
 use api::{ApiError, Change, Key, Kind, Object, Patch, Token, TokenRequest};
 use serde::{Deserialize, Serialize};

@@ -14,22 +14,22 @@ use crate::observe::{self, Device, Mount};
 /// A holder of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// A process has it open, or works in it.
+    /// A process that has it open, or whose working directory is in it.
     Process(Process),
     /// A mount of its file system; its holders follow.
     Mount {
         /// Type of the file system.
         fstype: String,
-        /// Where it is mounted.
+        /// The mount point.
         target: String,
-        /// Who uses the mount.
+        /// The processes that use the mount.
         held: Holders,
     },
     /// A loop device over it; its holders follow.
     Loop {
         /// The number of that device.
         number: u32,
-        /// Who uses it.
+        /// The processes, mounts and devices that use it.
         held: Holders,
     },
     /// A device of another driver is built on it, such as `dm-0`.

@@ -43,7 +43,7 @@ pub fn all() -> Vec<Process> {
     found
 }
 
-/// The processes of our own PID namespace, by number: all, unless `/proc` is the one of a namespace around it.
+/// The processes of our own PID namespace, by number. `/proc` may belong to a namespace around it and show more.
 pub fn ours() -> Vec<Process> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let mine = namespace("self");

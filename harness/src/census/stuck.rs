@@ -27,7 +27,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Where the kernel waits for the server of a FUSE file system.
+/// The kernel function that waits for the server of a FUSE file system.
 const FUSE: &str = "request_wait_answer";
 
 /// The processes of our PID namespace that make no progress at this moment. A process that waits for a disk is
@@ -36,7 +36,7 @@ pub fn stuck() -> BTreeSet<Stuck> {
     among(process::ours())
 }
 
-/// The same for the sandbox of a keeper, seen from outside.
+/// The stuck processes in the sandbox of a keeper, seen from outside.
 pub fn stuck_in_sandbox(keeper: i32) -> BTreeSet<Stuck> {
     let namespace = fs::read_link(format!("/proc/{keeper}/ns/pid_for_children"));
     namespace.map_or_else(|_| BTreeSet::new(), |namespace| among(process::of_namespace(&namespace)))

@@ -1,4 +1,4 @@
-//! The files of one file system, without entering what is mounted on it.
+//! The files of one file system, without those of mounts on it.
 
 use std::collections::BTreeSet;
 use std::fs;

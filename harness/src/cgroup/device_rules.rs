@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// One rule. What is missing stands for all.
+/// A rule. A field that is `None` matches all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) allow: bool,
@@ -30,7 +30,7 @@ pub(crate) fn limit(group: &File, rules: &[Rule]) -> io::Result<()> {
     attach(group, &load(&program(rules))?)
 }
 
-/// One instruction: what it does, with which registers, how far it jumps, and a number.
+/// A BPF instruction: operation, registers, jump offset and immediate value.
 type Instruction = [u8; 8];
 
 fn instruction(code: u8, to: u8, from: u8, jump: i16, number: i32) -> Instruction {
@@ -38,7 +38,7 @@ fn instruction(code: u8, to: u8, from: u8, jump: i16, number: i32) -> Instructio
     [code, from << 4 | to, low, high, a, b, c, d]
 }
 
-/// `r = *(u32 *)(r1 + offset)`, from what the program is told of a use.
+/// `r = *(u32 *)(r1 + offset)`: loads a field of the kernel's description of an access.
 const LOAD: u8 = 0x61;
 const SET: u8 = 0xb7;
 const COPY: u8 = 0xbf;
@@ -51,7 +51,7 @@ const EXIT: u8 = 0x95;
 /// The program: the last rule comes first, and the first one that is about the use decides. Nothing is allowed that
 /// no rule allows.
 fn program(rules: &[Rule]) -> Vec<Instruction> {
-    // r2: block or character; r3: what is to be done; r4 and r5: the numbers.
+    // r2: block or character; r3: the access; r4 and r5: the device numbers.
     let mut program = vec![
         instruction(LOAD, 2, 1, 0, 0),
         instruction(COPY, 3, 2, 0, 0),
@@ -63,7 +63,7 @@ fn program(rules: &[Rule]) -> Vec<Instruction> {
     for rule in rules.iter().rev() {
         let equal = [(2, rule.kind), (4, rule.major), (5, rule.minor)];
         let mut tests: Vec<[u8; 8]> = Vec::new();
-        // All of what is to be done, so that one who may read cannot open for reading and writing.
+        // The rule must allow each part of the access: reading alone does not allow opening for reading and writing.
         let access = [instruction(COPY, 1, 3, 0, 0), instruction(AND, 1, 0, 0, rule.access)];
         let wanted: Vec<(u8, i32)> =
             equal.into_iter().filter_map(|(register, number)| Some((register, number?))).collect();
@@ -143,8 +143,8 @@ fn attach(group: &File, program: &OwnedFd) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the program says of a use, carried out by hand.
-    fn says(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) -> bool {
+    /// Interprets the program for an access.
+    fn allows(program: &[Instruction], kind: i32, access: i32, major: i32, minor: i32) -> bool {
         let context = [access << 16 | kind, major, minor];
         let mut registers = [0_i64; 6];
         let mut at = 0_usize;
@@ -190,9 +190,9 @@ mod tests {
             (BLOCK, READ, 3, false),
             (CHARACTER, READ, 1, false),
         ] {
-            assert_eq!(says(&ordinary, kind, access, 7, minor), allowed, "{kind} {access} {minor}");
+            assert_eq!(allows(&ordinary, kind, access, 7, minor), allowed, "{kind} {access} {minor}");
         }
-        assert!(says(&program(&[all(true)]), BLOCK, READ | WRITE, 7, 3));
-        assert!(!says(&program(&[]), BLOCK, READ, 7, 3));
+        assert!(allows(&program(&[all(true)]), BLOCK, READ | WRITE, 7, 3));
+        assert!(!allows(&program(&[]), BLOCK, READ, 7, 3));
     }
 }

@@ -10,12 +10,13 @@ use crate::observe::Device;
 /// The major number of partitions and of NVMe disks.
 const EXTENDED_MAJOR: u32 = 259;
 
-/// How deep mapped devices stand on each other at most.
+/// The deepest stack of mapped devices that is followed.
 const DEPTH: u32 = 8;
 
 const USE: i32 = READ | WRITE;
 
-/// Loop devices and what stands on them may be used, these may, and no other disk. A node may be made of anything.
+/// Rules that allow loop devices, mapped devices on them, and the `opened` disks, and no other disk. Device nodes may be
+/// made for any number.
 pub(super) fn rules(opened: &[Device]) -> Vec<Rule> {
     let disk = |allow, major: Option<u32>, minor: Option<u32>| Rule {
         allow,
@@ -29,7 +30,7 @@ pub(super) fn rules(opened: &[Device]) -> Vec<Rule> {
     let mapped = mapper_major();
     let majors = [Some(LOOP_MAJOR), mapped, Some(EXTENDED_MAJOR)];
     rules.extend(majors.into_iter().flatten().map(|major| disk(true, Some(major), None)));
-    // Of these two kinds some stand on loop devices and some are the machine's.
+    // Devices of these two majors may be on loop devices or on the machine's disks.
     let shared = [mapped, Some(EXTENDED_MAJOR)];
     let machines =
         all().into_iter().filter(|(name, device)| shared.contains(&Some(device.major)) && !is_ours(name));
@@ -59,7 +60,7 @@ fn all() -> Vec<(String, Device)> {
     names.filter_map(with_number).collect()
 }
 
-/// Whether it is a partition of a loop device, or a mapped device that stands on nothing else.
+/// Whether a device is a partition of a loop device, or a mapped device on loop devices alone.
 fn is_ours(name: &str) -> bool {
     name.starts_with("loop") || (name.starts_with("dm-") && stands_on_loops(name, DEPTH))
 }

@@ -1,9 +1,8 @@
-//! Making the world of a container: namespaces, mounts, devices, and at last its user. Runs in its first
-//! process, with one thread, and touches nothing outside its own namespaces.
+//! Builds a container: namespaces, mounts, devices, and last its user. Runs in the container's first process, with one
+//! thread, and changes nothing outside of its own namespaces.
 //!
-//! Every source is cloned before the mount namespace is left, since only there the clones of a shared mount are
-//! its peers: a mount that is made inside then appears on the node. From the copy of it that a new namespace
-//! gets, it never would.
+//! Every source is cloned before the mount namespace is left: only there a clone of a shared mount becomes its peer, so
+//! that a mount made inside appears on the node. A clone of the copy in a new namespace would not be a peer.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,7 +19,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::flags::{Change, Reach, change};
 
-/// What could not be done.
+/// An error while a container is built.
 #[derive(Debug)]
 pub(super) struct BuildError {
     pub(super) what: String,
@@ -29,7 +28,7 @@ pub(super) struct BuildError {
 
 type Result<T = ()> = std::result::Result<T, BuildError>;
 
-/// An error of either crate, with what was tried.
+/// An error of the kernel, with the step that failed.
 fn at<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> BuildError {
     let what = what.into();
     |error| {
@@ -47,7 +46,7 @@ pub(super) fn number_outside() -> std::io::Result<i32> {
     me.to_str().and_then(|number| number.parse().ok()).ok_or_else(|| std::io::Error::other("no number"))
 }
 
-/// Becomes what the configuration says.
+/// Turns this process into the container of the configuration.
 pub(super) fn build(spec: &Spec) -> Result {
     let mounts: &[Mount] = spec.mounts().as_deref().unwrap_or_default();
     let sources = mounts.iter().map(source).collect::<Result<Vec<Option<OwnedFd>>>>()?;
@@ -162,7 +161,7 @@ fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Resu
     }
     let fs_type = wanted.typ().as_deref();
     match mount(fs_type, target.as_str(), fs_type, flags, Some(data.join(",").as_str())) {
-        // A user namespace may not mount what belongs to the machine's network; it gets the one there is.
+        // A user namespace without a network namespace of its own may not mount sysfs; it gets a bind of the existing one.
         Err(Errno::EPERM) if fs_type == Some("sysfs") => {
             place_on(root, wanted.destination(), &clone(Path::new("/sys"), true)?, false)
         }
@@ -210,7 +209,7 @@ fn open(root: &Path) -> Result<OwnedFd> {
         .map_err(at("open the root"))
 }
 
-/// A device by its number, as a runtime makes it: what is bound or linked on the node plays no part.
+/// Makes a device by its number, as a container runtime does, whatever the node's path is.
 fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     let path = device.path();
     let what = || format!("make the device `{}`", path.display());
@@ -235,7 +234,7 @@ fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
         .map_err(at(what()))
 }
 
-/// Covers what a container does not see, if it is there: a directory with an empty one, a file with nothing.
+/// Covers a masked path, if it exists: a directory with an empty one, a file with an empty one.
 fn mask(root: BorrowedFd<'_>, path: &Path) -> Result {
     let what = || format!("mask `{}`", path.display());
     let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
@@ -311,7 +310,7 @@ fn become_user(process: &Process) -> Result {
     Ok(())
 }
 
-/// Keeps these capabilities and no others, also in what is executed here later.
+/// Keeps only these capabilities, also for programs that are executed later.
 fn limit_to(names: &[String]) -> Result {
     let plain = |name: &str| name.to_lowercase().replace('_', "");
     // A capability that this process lacks cannot be given to a container.
@@ -322,7 +321,7 @@ fn limit_to(names: &[String]) -> Result {
         .map(|(_, capability)| capability)
         .collect();
     for (_, capability) in CapabilitySet::all().difference(wanted).iter_names() {
-        // One that this kernel does not have needs no limit.
+        // An error means that this kernel does not have the capability.
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
     let sets = CapabilitySets { effective: wanted, permitted: wanted, inheritable: CapabilitySet::empty() };

@@ -26,7 +26,7 @@ pub enum DeviceGroupError {
     /// The group could not be made.
     #[error("cannot make the control group `{path}`")]
     Make {
-        /// Where it was tried.
+        /// The path at which it was tried.
         path: PathBuf,
         /// The kernel's answer.
         #[source]
@@ -43,10 +43,10 @@ pub struct DeviceGroup {
     path: Option<PathBuf>,
 }
 
-/// Where the group of this name would be: to be written down before it is made.
+/// The path of a group of this name. The ledger gets it before the group is made.
 ///
 /// # Errors
-/// When there is no place for one.
+/// When no hierarchy can have such a group.
 pub fn place(name: &str) -> Result<PathBuf, DeviceGroupError> {
     cgroup::unified().map(|top| top.join(name)).ok_or(DeviceGroupError::Absent)
 }

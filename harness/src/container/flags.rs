@@ -1,5 +1,5 @@
-//! Flags and propagation of mounts that are in their place already: in one call where the kernel has it, mount by
-//! mount where it is older than Linux 5.12. Changes mounts of this mount namespace and nothing else.
+//! Changes flags and propagation of existing mounts: in one call, or mount by mount on kernels before Linux 5.12. Changes
+//! only mounts of this mount namespace.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::observe::{Mount, parse_mountinfo};
 
-/// What a mount becomes.
+/// A change of a mount.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
     ReadOnly,
@@ -19,12 +19,12 @@ pub(crate) enum Change {
     Propagation(MsFlags),
 }
 
-/// How many mounts it is that change.
+/// The mounts that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// This one.
     Itself,
-    /// It and all below it.
+    /// The mount and all mounts below it.
     Below,
 }
 
@@ -105,7 +105,7 @@ fn kept(options: &str) -> MsFlags {
             _ => MsFlags::empty(),
         };
     }
-    // The table has no word for it, and a mount that is told of other times only gets `relatime`.
+    // `strictatime` is not in the mount table, and setting other time flags implies `relatime`.
     if !flags.intersects(MsFlags::MS_NOATIME | MsFlags::MS_RELATIME) {
         flags |= MsFlags::MS_STRICTATIME;
     }

@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(18);
 pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Result<Vec<Vec<String>>> {
     let mut seen: Vec<Vec<String>> = Vec::new();
     let mut deadline = Deadline::after(LATE);
-    // Without a pause: what is looked for lasts as long as a system call.
+    // No pause: the mixed state that this looks for lasts as long as a system call.
     while !deadline.passed() {
         let read = match together(directory, names) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

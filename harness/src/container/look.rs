@@ -29,7 +29,7 @@ fn add(path: &Path, depth: usize, table: &[Mount], seen: &mut Vec<Sight>) {
         return;
     }
     let mount = table.iter().rfind(|mount| mount.target == path);
-    // What a device is in there is all there is to it, also where it came by a bind.
+    // A device has no mount of its own here, even if it was bound.
     let sight = match fs::symlink_metadata(path) {
         Ok(found) => Sight {
             path: path.to_owned(),
@@ -100,7 +100,7 @@ fn content(path: &Path, length: u64) -> Content {
 }
 
 fn of_mount(path: &Path, mount: &Mount) -> MountSight {
-    // Asked for this user, as an open would be: says EROFS before EACCES.
+    // For the effective user, as for an open: EROFS comes before EACCES.
     let access = match rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
         Ok(()) => "rw".to_owned(),
         Err(rustix::io::Errno::ROFS) => "ro".to_owned(),

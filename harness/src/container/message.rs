@@ -1,4 +1,4 @@
-//! What is said between a container and its handle: JSON, one line a message, each question answered in turn.
+//! The messages between a container and its handle: JSON, one message per line, each question with one answer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) enum Question {
     /// A block device by its numbers, for which a node is made and opened.
     OpenNode(u32, u32),
     Identity,
-    /// A directory of files that are replaced all at once, their names, and what they hold in the end.
+    /// A directory whose files are replaced atomically, the names of the files, and their last content.
     Follow(PathBuf, Vec<String>, String),
     /// A program with its arguments, at the terminal that the container was given.
     Run(Vec<String>),
@@ -44,13 +44,13 @@ impl fmt::Display for Question {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It is what its configuration says. The number is that of its first process, outside.
+    /// The container is built. The number is that of its first process, outside.
     Ready {
         first: i32,
     },
     Seen(Vec<Sight>),
     Text(String),
-    /// What was read together, without repetition.
+    /// The contents that were read together, without repetition.
     Read(Vec<Vec<String>>),
     Done,
     /// A program has ended, with the code that a shell would have for it.
@@ -61,7 +61,7 @@ pub(super) enum Answer {
     },
 }
 
-/// What there is to look at: everything that was bound in, and the devices.
+/// The paths to look at: all binds and devices of the configuration.
 pub(super) fn shown(spec: &Spec) -> Vec<PathBuf> {
     let binds = spec.mounts().iter().flatten().filter(|mount| mount.typ().as_deref() == Some("bind"));
     let devices = spec.linux().iter().flat_map(|linux| linux.devices().iter().flatten());

@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"
 const FILES: [&str; 5] =
     ["/etc/passwd", "/etc/group", "/etc/ld.so.cache", "/etc/alternatives", "/etc/terminfo"];
 
-/// Where programs are looked for, if the container has no `PATH` of its own.
+/// The `PATH` of a container that has none.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Gives a container the machine's programs in place of an image: read-only, and below its volumes.
@@ -103,7 +103,7 @@ fn copy(descriptor: BorrowedFd<'_>) -> io::Result<File> {
 /// Makes this process the terminal's foreground again, after a program in a container.
 pub fn take_terminal_back() {
     if io::stdin().is_terminal() {
-        // Where that fails the terminal's own shell does it when this process ends.
+        // An error is ignored: the terminal's shell takes the foreground back when this process ends.
         let _ = foreground(nix::unistd::getpgrp());
     }
 }
@@ -119,7 +119,7 @@ fn come_to_the_front() -> nix::Result<()> {
 fn foreground(group: Pid) -> nix::Result<()> {
     // SAFETY: neither handler is a function of ours.
     let before = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) }?;
-    // Where the terminal is another session's it cannot be had, and the program does without.
+    // An error is ignored: the terminal belongs to another session, and the program runs in the background.
     // SAFETY: it takes any two numbers.
     let _ = unsafe { libc::tcsetpgrp(libc::STDIN_FILENO, group.as_raw()) };
     // SAFETY: as above.

@@ -15,27 +15,27 @@ pub struct View(Vec<Sight>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sight {
     pub(super) path: PathBuf,
-    /// How far below a mount of the configuration; 0 for its root.
+    /// The depth below a mount of the configuration; 0 for its root.
     pub(super) depth: usize,
     pub(super) kind: Kind,
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Of a mount's root.
+    /// The mount, if this is its root.
     pub(super) mount: Option<MountSight>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Directory,
-    /// With its beginning, or its length where that says more.
+    /// A file with its text, or with its length if it is large or binary.
     File(Content),
     Link(PathBuf),
     Block(String),
     Char(String),
     Socket,
     Fifo,
-    /// It cannot be looked at: why.
+    /// It cannot be examined, with the reason.
     Unseen(String),
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Content {
     Unreadable(String),
 }
 
-/// What a mount's root is beside a directory.
+/// The mount at a root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MountSight {
     /// Whether it could be written to: `rw`, or the kernel's reason.
@@ -62,8 +62,8 @@ impl View {
         Self(sights)
     }
 
-    /// The view in the names of a story. Of what lies below the mounts in `drivers` only names and content are
-    /// told: owners and modes on a driver's volume are the driver's choice.
+    /// The view in the symbols of a story. Files below the mounts in `drivers` are listed with names and content only: owners
+    /// and modes on a driver's volume are the driver's choice.
     pub fn told(&self, symbols: &Symbols, drivers: &[&Path]) -> String {
         let mut text = String::new();
         for sight in &self.0 {
@@ -82,7 +82,7 @@ impl View {
 }
 
 impl View {
-    /// What it was given, a line each: its volumes and devices without what is in them, and whether it may write.
+    /// The volumes and devices of the container, one line each, without their content, and whether they are writable.
     pub fn given(&self, symbols: &Symbols) -> Vec<String> {
         let given = self.0.iter().filter(|sight| sight.depth == 0);
         let line = |sight: &Sight| {
@@ -107,9 +107,9 @@ impl fmt::Display for Rest<'_> {
         match kind {
             Kind::Directory => write!(f, "dir{owner}")?,
             Kind::File(content) => write!(f, "file{owner}  {content}")?,
-            // A link's own mode says nothing.
+            // A link's own mode has no meaning.
             Kind::Link(to) => write!(f, "link  -> {}", to.display())?,
-            // Whose a device is on the machine is the machine's affair.
+            // Owner and mode of a device are those of the machine, so they are left out.
             Kind::Block(number) => write!(f, "block  {}", device(number))?,
             Kind::Char(number) => write!(f, "char  {}", device(number))?,
             Kind::Socket => write!(f, "socket{owner}")?,

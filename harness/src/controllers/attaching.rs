@@ -1,5 +1,5 @@
-//! Attaching and detaching, as a cluster does it: the attach/detach controller makes and deletes attachments,
-//! and the attacher beside the driver does what they ask for.
+//! Attaching and detaching as in a cluster: the attach/detach controller makes and deletes attachments, and the attacher
+//! beside the driver makes the calls for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,7 +70,7 @@ impl Attaching {
 struct Ways {
     channel: Channel,
     by_node: Mutex<BTreeMap<String, Channel>>,
-    /// How long a driver takes to attach, at least.
+    /// The shortest time that attaching takes.
     delay: Duration,
 }
 

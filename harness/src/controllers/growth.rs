@@ -1,4 +1,4 @@
-//! A user who asks for more room: writes it into the claim, and waits for what becomes of it.
+//! Expansion as by a user: writes the new size into the claim, and waits for the outcome.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use api::{ApiError, Bytes, Change, Claim, Kind, Resource};
 
 use crate::api_server::{ApiServer, NAMESPACE};
 
-/// How long the driver's controller may take to say whether it grows a volume: its call's limit and some more.
+/// The time for the driver's controller to answer: its call's limit and some more.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Why a volume was not grown.
@@ -57,7 +57,7 @@ impl ApiServer {
     }
 }
 
-/// What has become of the growth to a size, if that is known.
+/// The outcome of the expansion to a size, if it is known.
 fn outcome(claim: &Claim, size: Bytes) -> Option<Result<(), String>> {
     let status = &claim.status;
     if status.resize.is_empty() && status.capacity >= size {

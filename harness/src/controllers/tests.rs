@@ -1,4 +1,4 @@
-//! The controllers on the API in memory, beside a controller service that answers as it is told.
+//! The controllers on the API in memory, with a scripted controller service.
 
 use crate::api_server::ApiServer;
 use crate::journal::Journal;

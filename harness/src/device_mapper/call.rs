@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Where the kernel takes them.
+/// The device for these requests.
 const CONTROL: &str = "/dev/mapper/control";
 
 /// A `struct dm_ioctl`, and the offsets of its fields that are used here.
@@ -42,13 +42,13 @@ impl Call {
         let mut header = vec![0; HEADER];
         // The interface's version; the kernel answers with its own.
         put(&mut header, 0, &4_u32.to_ne_bytes());
-        // Its last byte stays zero.
+        // The last byte of the field stays zero.
         let name = &name.as_bytes()[..name.len().min(NAME_LENGTH - 1)];
         put(&mut header, NAME, name);
         Self { header }
     }
 
-    /// Makes the device, without a table, and tells its number.
+    /// Makes a device without a table. Returns its number.
     pub(super) fn create(self) -> io::Result<(u32, u32)> {
         let answer = self.send(DEV_CREATE, 0, 0, &[])?;
         let dev = u64::from_ne_bytes(answer[DEV..DEV + 8].try_into().expect("eight bytes"));

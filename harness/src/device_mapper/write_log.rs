@@ -1,14 +1,14 @@
-//! What was written to a disk, in the order in which it got there, as the kernel's `log-writes` target keeps it.
+//! The log of writes to a disk, in their order, as the kernel's `log-writes` target keeps it.
 //!
-//! A disk has on it what was written before its last flush, and of what came after it any part. So the power is cut
-//! at a flush here: everything up to it is there, and nothing of what came later.
+//! After a power cut a disk holds all writes before its last flush, and any part of the later ones. Here the power is cut
+//! at a flush: all writes up to it are there, and none of the later ones.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What the log begins with.
+/// The first bytes of a log.
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 
 const FLUSH: u64 = 1;
@@ -16,15 +16,15 @@ const FUA: u64 = 1 << 1;
 const DISCARD: u64 = 1 << 2;
 const MARK: u64 = 1 << 3;
 
-/// Fields of an entry: first sector, sectors, flags, length of what stands behind them.
+/// Bytes of an entry's fields: first sector, sectors, flags, and length of the data behind them.
 const ENTRY: usize = 32;
 
-/// One thing that happened to a disk.
+/// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     offset: u64,
     flags: u64,
-    /// What was written; the word of a mark.
+    /// The written data; the text of a mark.
     data: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl WriteLog {
             file.read_exact_at(&mut head, at)?;
             let (first, sectors, flags) = (word(&head, 0), word(&head, 8), word(&head, 16));
             let length = if flags & MARK != 0 { word(&head, 24) } else { 0 };
-            // A mark's word stands in the entry's own sector.
+            // The text of a mark is in the entry's own sector.
             let written = if flags & (MARK | DISCARD) == 0 { sectors * sector } else { 0 };
             let (from, many) =
                 if flags & MARK != 0 { (at + ENTRY as u64, length) } else { (at + sector, written) };

@@ -9,35 +9,35 @@ use serde::{Deserialize, Serialize};
 pub struct Capabilities {
     pub name: String,
     pub version: String,
-    /// Of the plugin: `CONTROLLER_SERVICE`, `ONLINE`, …
+    /// Capabilities of the plugin: `CONTROLLER_SERVICE`, `ONLINE`, …
     pub plugin: BTreeSet<String>,
-    /// Of the controller service: `CREATE_DELETE_VOLUME`, …
+    /// Capabilities of the controller service: `CREATE_DELETE_VOLUME`, …
     pub controller: BTreeSet<String>,
-    /// Of the group controller service: `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT`.
+    /// Capabilities of the group controller service: `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT`.
     #[serde(default)]
     pub group: BTreeSet<String>,
-    /// Of the node service: `STAGE_UNSTAGE_VOLUME`, …
+    /// Capabilities of the node service: `STAGE_UNSTAGE_VOLUME`, …
     pub node: BTreeSet<String>,
-    /// Its own name for this node.
+    /// The driver's id of this node.
     pub node_id: String,
-    /// How many of its volumes the node takes; 0 for any number.
+    /// The most volumes of the driver on the node; 0 for any number.
     pub max_volumes: i64,
-    /// Where the node is, for volumes that are not everywhere.
+    /// The topology of the node.
     pub topology: std::collections::BTreeMap<String, String>,
 }
 
 impl Capabilities {
-    /// Whether it has a controller service.
+    /// Whether the driver has a controller service.
     pub fn controls(&self) -> bool {
         self.plugin.contains("CONTROLLER_SERVICE")
     }
 
-    /// Whether its controller can do something.
+    /// Whether the controller service reports a capability.
     pub fn controller_can(&self, capability: &str) -> bool {
         self.controller.contains(capability)
     }
 
-    /// Whether its node service can do something.
+    /// Whether the node service reports a capability.
     pub fn node_can(&self, capability: &str) -> bool {
         self.node.contains(capability)
     }

@@ -1,8 +1,7 @@
-//! What a driver prints: kept in one file, whose size has a limit. Of a driver that prints more the first and the last
-//! part are kept.
+//! The output of a driver, kept in one file with a limited size: of a longer output the first and the last part are kept.
 //!
-//! The driver writes to a pipe and not to the file. A thread of its own empties that: a driver must neither wait for
-//! the runtime of the harness nor fill the machine's disk.
+//! The driver writes to a pipe, which a thread empties into the file: a driver must neither wait for the runtime of the
+//! harness nor fill the machine's disk.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,13 +17,13 @@ use crate::private;
 /// Most bytes that are kept.
 pub(super) const LIMIT: u64 = 64 << 20;
 
-/// What is read at once.
+/// The bytes of one read.
 const CHUNK: usize = 64 << 10;
 
 /// Most bytes that one look takes from the pipe, so that a driver that prints without end does not block the reader.
 const TURN: usize = 1 << 20;
 
-/// How much of the end explains most failures.
+/// The bytes at the end that explain most failures.
 const END: u64 = 64 << 10;
 
 /// A driver's log, also while the driver writes it.
@@ -38,9 +37,9 @@ struct Sink {
     path: PathBuf,
     /// The first part, and in the end all that is kept.
     file: File,
-    /// How much may still be added to the first part.
+    /// The bytes that may still be added to the first part.
     room: u64,
-    /// How long each half of the last part may become.
+    /// The most bytes of each half of the last part.
     half: u64,
     /// The last part, in files without a name: the older half, then the younger one.
     last: Option<[File; 2]>,
@@ -48,12 +47,12 @@ struct Sink {
     filled: u64,
     /// Bytes that were printed and are not kept.
     lost: u64,
-    /// What is still written to, and its name here.
+    /// The ends of the pipes that are still open for reading.
     pipes: Vec<OwnedFd>,
 }
 
 impl Log {
-    /// Opens the log; what a driver printed before stays in it.
+    /// Opens the log; earlier output stays in it.
     pub(super) fn open(path: &Path) -> io::Result<Log> {
         Log::with_limit(path, LIMIT)
     }
@@ -69,7 +68,7 @@ impl Log {
     /// An end to print to.
     pub(super) fn pipe(&self) -> io::Result<OwnedFd> {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-        // Only ours: a driver that met a full pipe would not expect to be told.
+        // Only on the reading end: a driver does not expect EAGAIN from a full pipe.
         nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let watched = reader.try_clone()?;
         self.sink().pipes.push(reader);
@@ -89,7 +88,7 @@ impl Log {
         all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
     }
 
-    /// How many bytes were printed beyond those that are kept.
+    /// The number of printed bytes that are not kept.
     pub(super) fn lost(&self) -> u64 {
         self.sink().lost
     }
@@ -130,7 +129,7 @@ fn wait(pipe: &OwnedFd) -> bool {
 }
 
 impl Sink {
-    /// Takes what is in the pipes.
+    /// Reads everything from the pipes.
     fn empty(&mut self) {
         let mut pipes = std::mem::take(&mut self.pipes);
         // A pipe without a writer has ended when it is empty.
@@ -146,7 +145,7 @@ impl Sink {
                 Ok(0) => return false,
                 Ok(length) => {
                     taken += length;
-                    // A disk that is full takes no log; the driver goes on all the same.
+                    // If the disk is full, the output is dropped, and the driver goes on.
                     if self.add(&chunk[..length]).is_err() {
                         self.lost += length as u64;
                     }

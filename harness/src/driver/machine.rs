@@ -1,4 +1,4 @@
-//! What of the machine a driver has to find in its sandbox in order to start. Looks for files, and changes none.
+//! The paths of the machine that a driver needs in its sandbox to start. Looks for files, and changes none.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::sandbox::MachineOptions;
 /// Places of which a sandbox has its own.
 const COVERED: [&str; 2] = ["/tmp", "/run"];
 
-/// Where a path ends in a command line that is meant for a shell.
+/// Characters that end a path in a shell's command line.
 const ENDS: [char; 15] = [' ', '\t', '\n', '"', '\'', '`', ';', '&', '|', '<', '>', '(', ')', '{', ','];
 
 /// The parts of the machine that a driver sees: what its manifest opens, and the paths that its command names below a

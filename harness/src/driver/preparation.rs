@@ -1,5 +1,4 @@
-//! What is done before a driver starts, and undone after it has ended: the files of its manifest, and the commands of
-//! its author.
+//! Preparation before a driver starts, undone after it has ended: the files and the commands of its manifest.
 
 use std::fs;
 use std::io;
@@ -35,7 +34,7 @@ impl PreparationError {
         }
     }
 
-    /// What to do about it, as one line.
+    /// A hint for the user, in one line.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Chore(error) => error.hint(),
@@ -44,8 +43,7 @@ impl PreparationError {
     }
 }
 
-/// What was prepared, until it is undone. It is in the ledger as well: a janitor cleans up for a process that was
-/// killed.
+/// A preparation until it is undone. It is in the ledger too: if this process is killed, the janitor cleans up.
 #[derive(Debug)]
 pub struct Preparation {
     cleanup: Option<Chore>,
@@ -55,7 +53,7 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Does what the manifest wants before each case, in the driver's own directory, which it makes.
+    /// Prepares a case: makes the driver's directory and runs the manifest's commands in it.
     ///
     /// # Errors
     /// When it fails; what it has done by then is undone.
@@ -79,7 +77,7 @@ impl Preparation {
         Self::begin(prepare, chore("cleanup", &commands.cleanup), ledger).await
     }
 
-    /// Does what the manifest wants once before all cases, in the directory `directory`.
+    /// Prepares a run: runs the manifest's commands once before all cases, in `directory`.
     ///
     /// # Errors
     /// When it fails; what it has done by then is undone.
@@ -118,7 +116,7 @@ impl Preparation {
         match on_a_thread(prepare).await {
             Ok(()) => Ok(preparation),
             Err(error) => {
-                // It is the first failure that tells what is wrong.
+                // The first failure is the one to report.
                 let _ = preparation.close().await;
                 Err(error.into())
             }

@@ -48,13 +48,13 @@ impl fmt::Display for Exit {
 /// How a process of a driver is started.
 pub(super) struct Start<'a> {
     pub(super) command: &'a [String],
-    /// Where it runs; the caller's if it is not said.
+    /// The working directory; `None` for the caller's.
     pub(super) directory: Option<PathBuf>,
     /// Variables beside those of the caller.
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) log: File,
     pub(super) limits: Option<&'a Cgroup>,
-    /// Whether its start and end are the driver's in the trace.
+    /// Whether the trace records its start and its end.
     pub(super) is_announced: bool,
 }
 
@@ -86,7 +86,7 @@ impl Process {
             .args(arguments)
             .envs(env)
             .process_group(0)
-            // It would name a directory of the machine; without it temporary files go where the sandbox has its own.
+            // TMPDIR names a directory of the machine. Without it, temporary files go to the sandbox's own /tmp.
             .env_remove("TMPDIR")
             .stdin(Stdio::null())
             .stdout(log)

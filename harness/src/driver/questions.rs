@@ -1,6 +1,6 @@
-//! The first questions to a driver: who it is, whether it is ready, what it can do.
+//! The first questions to a driver: its name, whether it is ready, its capabilities.
 //!
-//! All of them are asked, also when one is not answered, so that a driver that lacks three calls hears of three.
+//! All of them are asked even if one gets no answer, so that the report has every missing call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +26,16 @@ pub struct WrongAnswer {
     pub method: String,
     /// The promise it breaks, `DRV-…`; none where CSI lets a plugin answer so.
     pub promise: Option<String>,
-    /// What is wrong, without ids and numbers.
+    /// The fault, without ids and numbers.
     pub cause: String,
     /// The answer itself.
     pub detail: String,
-    /// Whether nothing can be tried with such a driver.
+    /// Whether no case can run with such a driver.
     pub is_fatal: bool,
 }
 
 impl WrongAnswer {
-    /// What is wrong with an answer that could not be read; `to` says what was asked for.
+    /// The wrong answer for one that could not be decoded; `to` names the request.
     pub fn unreadable(method: &str, status: &Status, to: &str) -> Option<Self> {
         let unreadable = unreadable(status)?;
         let (cause, method) = (unreadable.cause().to_owned(), unreadable.of(method));
@@ -51,7 +51,7 @@ impl WrongAnswer {
 }
 
 impl WrongAnswer {
-    /// That a call was not answered in time, if the caller's own clock says so.
+    /// The wrong answer for a call that got none in time by the caller's clock.
     pub fn unanswered(method: &str, status: &Status) -> Option<Self> {
         is_unanswered(status).then(|| Self {
             method: method.to_owned(),
@@ -76,7 +76,7 @@ impl fmt::Display for WrongAnswer {
     }
 }
 
-/// Capabilities, and what was wrong with the answers.
+/// Capabilities, and the wrong answers.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) capabilities: Capabilities,
@@ -86,7 +86,7 @@ pub(super) struct Answers {
 /// Calls that CSI requires of every plugin, with any capabilities.
 const REQUIRED: &str = "DRV-007";
 
-/// What is wrong with a call that was not answered in the time that it had.
+/// The cause for a call without an answer in time.
 pub const NOT_ANSWERED: &str = "not answered";
 
 /// Each call is answered.
@@ -108,7 +108,7 @@ impl Answers {
         let mut answers = Self::default();
         answers.ask_identity(channel.clone(), limit).await;
         if let Some(controller) = controller {
-            // What sidecars beside the controller find there.
+            // The capabilities that sidecars beside the controller see.
             answers.ask_plugin_capabilities(self::channel(controller)?, limit).await;
         }
         if answers.capabilities.controls() || controller.is_some() {
@@ -279,7 +279,7 @@ impl Answers {
             true => format!("not implemented; {}", required.of),
             false => format!("answered {}", proxy::code_name(status.code())),
         };
-        // CSI lets a plugin answer with an error; what it does not allow is to leave the call out.
+        // CSI lets a plugin answer with an error, but not leave the call unimplemented.
         let promise = (unimplemented && !required.promise.is_empty()).then(|| required.promise.to_owned());
         let detail = shortened(status.message());
         let is_fatal = required.is_fatal;
@@ -304,7 +304,7 @@ struct Requirement {
     is_fatal: bool,
 }
 
-/// The wrong answer of a driver that says to the end of its time to start that it is not ready, and works: it has
+/// The wrong answer of a driver that answers `ready: false` until the end of its time to start, although it works: it has
 /// answered a call about all its volumes.
 pub(super) async fn ready_after_all(
     socket: &Path,
@@ -400,7 +400,8 @@ fn is_wrong_segment(key: &str, value: &str) -> bool {
     !good_key || !is_name(value, 63)
 }
 
-/// Capabilities that are reported without one that CSI couples them with: the call that reports them, and what is wrong.
+/// Capabilities that are reported without another one that CSI requires with them: the call that reports them, and the
+/// cause.
 fn uncoupled(says: &Capabilities) -> Vec<(&'static str, &'static str)> {
     let (plugin, controller) =
         (|name: &str| says.plugin.contains(name), |name: &str| says.controller_can(name));
@@ -425,7 +426,7 @@ fn uncoupled(says: &Capabilities) -> Vec<(&'static str, &'static str)> {
     rows.into_iter().filter(|(is_wrong, ..)| *is_wrong).map(|(_, method, cause)| (method, cause)).collect()
 }
 
-/// So much of an answer is shown.
+/// The beginning of a long answer.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 200;
     match text.char_indices().nth(SHOWN) {

@@ -59,7 +59,7 @@ impl Registrar {
         let service = RegistrationServer::new(Desk { info, told: Arc::clone(&told), journal });
         let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
-            // It ends with this task and not before.
+            // The server ends only with this task.
             let _ = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
         });
         Ok(Self { socket: socket.to_owned(), told, task: task.abort_handle() })
@@ -86,7 +86,7 @@ impl Registrar {
 impl Drop for Registrar {
     fn drop(&mut self) {
         self.task.abort();
-        // It may be gone with the directory around it.
+        // The socket may be gone with its directory.
         let _ = fs::remove_file(&self.socket);
     }
 }

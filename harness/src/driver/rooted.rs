@@ -22,16 +22,16 @@ use crate::manifest::Manifest;
 
 pub(crate) const SUBCOMMAND: &str = "__driver-root";
 
-/// What of the machine a driver finds in its root, where the machine has it.
+/// Paths of the machine that a driver sees in its root, if the machine has them.
 const SEEN: [&str; 5] = ["/dev", "/proc", "/sys", "/etc/resolv.conf", "/etc/hosts"];
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Orders {
     root: PathBuf,
     seen: Vec<PathBuf>,
-    /// Whether it finds the files of its service account.
+    /// Whether the driver sees the files of its service account.
     service_account: bool,
-    /// Where its `/` is put together.
+    /// The directory that becomes its `/`.
     place: PathBuf,
     command: Vec<String>,
     /// The directory in its root that it runs in.
@@ -46,7 +46,7 @@ pub(super) fn command(
     (command, directory): (Vec<String>, Option<&Path>),
     is_controller: bool,
 ) -> Vec<String> {
-    // What lies below one of them is seen with it.
+    // A path below one of these is visible with it.
     let opened = manifest.host_paths.iter().filter(|path| !SEEN.iter().any(|seen| path.starts_with(seen)));
     let seen = SEEN.into_iter().map(PathBuf::from).filter(|path| path.exists());
     let seen = seen.chain([layout.root().to_owned(), layout.driver_state()]).chain(opened.cloned());
@@ -108,7 +108,7 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
     nix::unistd::chdir(&orders.directory).map_err(at(format!("enter its directory `{directory}`")))
 }
 
-/// Where a path lies in the root, before that is `/`: `/var/run` is a link in most images, and leads out of it.
+/// The path in the root before that becomes `/`. Links are resolved in it: `/var/run` is an absolute link in most images.
 fn inside(root: &Path, path: &Path) -> PathBuf {
     let path = match path.strip_prefix("/var/run") {
         Ok(below) if root.join("var/run").is_symlink() => Path::new("run").join(below),
@@ -123,7 +123,7 @@ fn cloned(path: &Path) -> Result<OwnedFd, Failed> {
     open_tree(CWD, path, flags).map_err(at(format!("clone `{}`", path.display())))
 }
 
-/// The directory with a layer over it that takes what is written.
+/// An overlay over the directory, which takes all writes.
 fn layered(root: &Path, place: &Path) -> Result<PathBuf, Failed> {
     fs::create_dir_all(place).map_err(at("make a place for it"))?;
     mount(Some("driver"), place, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))

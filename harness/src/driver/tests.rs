@@ -1,4 +1,4 @@
-//! Drivers that do not behave, each with a message of its own. Shell scripts stand in for them.
+//! Faulty drivers, as shell scripts, each with an error of its own.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -108,7 +108,7 @@ async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
     assert!(matches!(error, DriverError::NoSocket { .. }), "{error}");
     let pid: i32 = fs::read_to_string(mark).unwrap().trim().parse().unwrap();
     let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // It dies when the signal arrives, which is not when it is sent; then its parent has to reap it.
+    // The process ends some time after the signal is sent, and then its parent has to reap it.
     while !state().is_empty() && !state().contains(") Z ") {
         tokio::task::yield_now().await;
     }

@@ -17,7 +17,7 @@ pub enum NodeError {
     Prepare {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
@@ -27,7 +27,7 @@ pub enum NodeError {
     /// The process did not become ready.
     #[error("cannot use the node: it was not ready within {} s", within.as_secs())]
     NotReady {
-        /// How long it was given.
+        /// The time limit.
         within: Duration,
     },
     /// The process has ended.

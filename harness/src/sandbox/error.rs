@@ -35,7 +35,7 @@ pub enum SandboxError {
     /// A process could not be started or watched.
     #[error("cannot {what}")]
     Process {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The kernel's answer.
         #[source]

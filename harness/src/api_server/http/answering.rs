@@ -29,13 +29,13 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// What a client is answered.
+/// The answer to a client.
 pub(super) enum Answer {
     Document(u16, Value),
     Watch(Box<Watching>),
 }
 
-/// How long a watch lasts whose client does not say.
+/// The duration of a watch whose client names none.
 const LONG: Duration = Duration::from_secs(1800);
 
 pub(super) fn answer(shared: &Shared, request: &Request) -> Result<Answer, Refused> {

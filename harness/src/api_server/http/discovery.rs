@@ -1,4 +1,4 @@
-//! What the server is and has, as clients ask before anything else. Touches nothing.
+//! Discovery: the server's version and its resources. Touches nothing.
 
 use std::collections::BTreeMap;
 

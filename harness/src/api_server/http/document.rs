@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::resource::Resource;
 
-/// An object as clients see it. `kept` is what a client has written of it beyond what is known here.
+/// An object as clients see it. `kept` has the fields that a client has written and the store does not model.
 pub(super) fn of(object: &Object, kept: Option<&Value>) -> Value {
     let resource = Resource::of_kind(object.kind());
     let mut document = kept.cloned().unwrap_or_else(|| json!({}));
     let rendered = match object {
-        // What a client has written of a pod says more than what is kept of it here.
+        // The client's own document of a pod has more fields than the store's.
         Object::Pod(pod) if kept.is_some() => {
             let phase = text(&pod.phase).unwrap_or("Pending");
             json!({ "spec": { "nodeName": pod.node }, "status": { "phase": phase } })
@@ -60,7 +60,7 @@ pub(super) fn of(object: &Object, kept: Option<&Value>) -> Value {
     document
 }
 
-/// What is known here goes over what a client has written; maps of labels and the like are whole.
+/// Lays the store's fields over those that a client has written; maps such as labels are replaced as a whole.
 fn lay_over(document: &mut Value, rendered: Value) {
     const WHOLE: [&str; 7] = [
         "labels",

@@ -28,7 +28,7 @@ const MOST_DOCUMENTS: usize = 10_000;
 /// The store, as a client sees it, while the caller holds its lock.
 pub(super) struct Objects<'a> {
     pub(super) store: &'a mut Store,
-    /// Who asks.
+    /// The client that makes the request.
     pub(super) by: Client,
 }
 
@@ -280,11 +280,11 @@ impl Objects<'_> {
         };
         let body = format.apply(&current, patch);
         let body = body.map_err(|why| Refused::invalid(resource, path.1, &why))?;
-        // A patch wins over what was written meanwhile, unless it names the version itself.
+        // A patch applies to a newer version too, unless it names the version.
         self.replace(resource, path, is_status, body, Verb::Patch)
     }
 
-    /// Deletes an object: at once, or by marking it if it has finalizers. The answer is what clients are told.
+    /// Deletes an object: at once, or by marking it if it has finalizers. Returns the answer for the client.
     pub(super) fn delete(
         &mut self,
         resource: &Resource,
@@ -327,7 +327,7 @@ impl Objects<'_> {
         Ok(success(resource, &current))
     }
 
-    /// What was in a namespace, or of a kind that is defined no more.
+    /// Removes the objects of a deleted namespace, or of a kind whose definition was deleted.
     fn remove_what_belongs_to(&mut self, resource: &Resource, gone: &Value) {
         let is_namespace = resource.plural == "namespaces" && resource.group.is_empty();
         let defined = if resource.is_definition() { Resource::defined_by(gone) } else { vec![] };

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// A patch as its media type says.
+/// The kind of a patch, from its media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
@@ -59,7 +59,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// By which field the items of a list are told apart, for lists that are merged and not replaced.
+/// The field that identifies the items of a list, for lists that are merged and not replaced.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers"
@@ -171,7 +171,7 @@ fn operate(object: &mut Value, step: &Value) -> Result<(), String> {
     }
 }
 
-/// The parent of what a path leads to, and its last part.
+/// The parent of the value at a path, and the last part of the path.
 fn parent<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
     let (above, last) = path.rsplit_once('/').ok_or_else(|| format!("`{path}` is no path"))?;
     let parent = object.pointer_mut(above).ok_or_else(|| format!("there is no {above}"))?;

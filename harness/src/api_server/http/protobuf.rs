@@ -1,5 +1,5 @@
-//! Bodies in the protobuf of Kubernetes, as typed clients of client-go write them unless they are told otherwise. They
-//! become the documents that JSON would have been. Touches nothing.
+//! Decodes bodies in the protobuf of Kubernetes, the default of client-go's typed clients, into the documents that they
+//! would be in JSON. Touches nothing.
 
 mod schema;
 

@@ -103,7 +103,7 @@ const BUILT_IN: &[Row] = &[
 pub(super) const QUESTIONS: [&str; 3] = ["tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews"];
 
 impl Resource {
-    /// Those of every cluster.
+    /// The resources of every cluster.
     pub(super) fn built_in() -> impl Iterator<Item = Self> {
         BUILT_IN.iter().map(|(group, version, plural, kind, is_namespaced, has_status, typed)| Self {
             group: (*group).to_owned(),
@@ -121,7 +121,7 @@ impl Resource {
         Self::built_in().find(|resource| resource.typed == Some(kind)).expect("each kind has a row")
     }
 
-    /// Those that a CustomResourceDefinition adds, one for each version that is served.
+    /// The resources of a CustomResourceDefinition, one for each served version.
     pub(super) fn defined_by(definition: &Value) -> Vec<Self> {
         let spec = &definition["spec"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -148,7 +148,7 @@ impl Resource {
         }
     }
 
-    /// As error messages name it.
+    /// The name in error messages.
     pub(super) fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.plural.clone(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What an object has to be like to be in a list.
+/// The conditions for an object to be in a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<Requirement>,

@@ -29,14 +29,14 @@ use super::watching::Watching;
 /// Clients open a connection for each of their parts, at most.
 const CONNECTIONS: usize = 128;
 
-/// As etcd's limit for one request.
+/// The most bytes of a request: etcd's limit.
 const BODY: usize = 3 << 19;
 
 /// Requests in a second, in the long run, and at once.
 const RATE: f64 = 200.0;
 const BURST: f64 = 1000.0;
 
-/// How long a client may take to send its request.
+/// The time for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -68,7 +68,7 @@ async fn accept(listener: TcpListener, shared: &Shared, tls: &Tls) {
         let (shared, budget, tls) = (shared.clone(), Arc::clone(&budget), tls.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            // A client that connects and says nothing must not keep its place for ever.
+            // A client that connects and sends nothing must not hold a connection for ever.
             match tokio::time::timeout(PATIENCE, is_tls(&stream)).await {
                 Ok(true) => match tokio::time::timeout(PATIENCE, tls.acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => converse(stream, shared, budget).await,
@@ -82,7 +82,7 @@ async fn accept(listener: TcpListener, shared: &Shared, tls: &Tls) {
     }
 }
 
-/// Whether a client begins with a TLS handshake: both are spoken at the one port.
+/// Whether a client begins with a TLS handshake: the port serves both HTTP and HTTPS.
 async fn is_tls(stream: &TcpStream) -> bool {
     const HANDSHAKE: u8 = 22;
     let mut first = [0];

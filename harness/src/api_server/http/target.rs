@@ -1,4 +1,4 @@
-//! What a request is about, from its path. Touches nothing.
+//! The resource and object of a request, from its path. Touches nothing.
 
 /// A path of the API, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

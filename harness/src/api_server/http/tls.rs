@@ -1,5 +1,5 @@
-//! What a client in a pod insists on: HTTPS with a certificate of the cluster's own authority. Both are made for one
-//! server and gone with it. Reads the system's clock and randomness.
+//! HTTPS with a certificate of the cluster's own authority, as clients in pods require. Certificate and authority are made
+//! for one server. Reads the system's clock and randomness.
 
 use std::sync::Arc;
 

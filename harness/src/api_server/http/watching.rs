@@ -1,5 +1,5 @@
-//! A watch: what is there if it is wanted, then each change, read from the log at the client's own pace. So a client
-//! that does not read makes nothing grow.
+//! A watch: the existing objects if the client wants them, then each change, read from the log at the client's own pace.
+//! So nothing is buffered for a client that does not read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::resource::Resource;
 use super::selector::Selector;
 use crate::api_server::change_log::Became;
 
-/// What a client wants to watch.
+/// The parameters of a watch.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) resource: Resource,
@@ -23,12 +23,12 @@ pub(super) struct Wanted {
     /// Empty: starts with the objects that exist.
     pub(super) version: String,
     pub(super) bookmarks: bool,
-    /// Whether what is there comes first, and a bookmark after it.
+    /// Whether the existing objects come first, and a bookmark after them.
     pub(super) initial: bool,
     pub(super) lasts: Duration,
 }
 
-/// How often a client that wants bookmarks is told how far it has come.
+/// The time between two bookmarks.
 const BOOKMARK: Duration = Duration::from_secs(60);
 
 /// A watch under way.
@@ -129,7 +129,7 @@ impl Watching {
     }
 }
 
-/// How a client is told of a change; `is_there` says whether the object is one of those that it wants.
+/// The type of the watch event for a change; `is_there` is whether the object matches the client's selector.
 fn kind(
     known: Option<&mut BTreeSet<(String, String)>>,
     object: &Value,
@@ -137,7 +137,7 @@ fn kind(
     is_there: bool,
 ) -> Option<&'static str> {
     let Some(known) = known else {
-        // It knows them from its list; what it does not know is gone all the same.
+        // The client knows matching objects from its list. An object that stops matching is DELETED for it.
         return Some(match (became, is_there) {
             (Became::Added, true) => "ADDED",
             (_, true) => "MODIFIED",

@@ -34,7 +34,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 struct Script {
     calls: Mutex<Vec<String>>,
     errors: Mutex<VecDeque<Status>>,
-    /// How many more answers say that a snapshot is not ready.
+    /// The number of further answers that say that a snapshot is not ready.
     unready: Mutex<u32>,
 }
 

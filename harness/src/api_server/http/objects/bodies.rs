@@ -8,7 +8,7 @@ use super::super::refusal::Refused;
 use super::super::resource::Resource;
 use crate::api_server::time;
 
-/// What is stored next: the status is written on its own, and what the server sets stays.
+/// The next version of an object: the status is written by itself, and fields that the server sets are kept.
 pub(super) fn next(resource: &Resource, current: &Value, body: Value, is_status: bool) -> Value {
     if is_status {
         let mut next = current.clone();

@@ -15,7 +15,7 @@ pub(super) struct Field {
     /// A scalar, or the name of a message.
     pub(super) kind: &'static str,
     pub(super) shape: Shape,
-    /// A pointer in Go: it is there as soon as it is written, also when it is empty.
+    /// Whether the field is a pointer in Go: it is in the document whenever it was encoded, even if it is empty.
     pub(super) is_pointer: bool,
 }
 
