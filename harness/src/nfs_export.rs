@@ -27,13 +27,13 @@ mod tracking;
 use rpc::Stub;
 use tracking::Tracking;
 
-/// Where the server is steered.
+/// The directory of the files that control the server.
 const NFSD: &str = "/proc/fs/nfsd";
 
-/// What the caches of the kernel call the one client there is: this machine.
+/// The name in the kernel's caches of the only client: this machine.
 const CLIENT: &str = "volproof";
 
-/// When what is written into the caches ends to be true: later than any case.
+/// The expiry of cache entries: later than any case.
 const FOR_EVER: &str = "2147483647";
 
 /// `insecure_port`, `nosubtreecheck`, `fsid` and `crossmount`: any port of ours may ask, and the number below is the
@@ -46,7 +46,7 @@ const ROOT_SQUASH: u32 = 0x4;
 /// The flag that makes an export read-only.
 const READ_ONLY: u32 = 0x1;
 
-/// How long the kernel may hold an export's file system after the server has ended.
+/// The time for the kernel to release an export's file system after the server has ended.
 const LETTING_GO: Duration = Duration::from_secs(10);
 
 /// Something a server must not do, done on purpose: a case that does not notice proves nothing.
@@ -55,7 +55,7 @@ const LETTING_GO: Duration = Duration::from_secs(10);
 pub enum Misbehaviour {
     /// Everything is gone when it comes back.
     LosesData,
-    /// What is not exported any more can still be used.
+    /// A withdrawn export can still be used.
     KeepsExport,
     /// Everything is exported for reading only.
     ReadOnly,
@@ -92,7 +92,7 @@ impl FromStr for Misbehaviour {
     }
 }
 
-/// Why the server does not do as told.
+/// An error of the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NfsError {
@@ -169,7 +169,7 @@ impl NfsExport {
         &self.directory
     }
 
-    /// The server, as clients are told of it.
+    /// The server's address for clients.
     pub fn address(&self) -> &'static str {
         "127.0.0.1"
     }
@@ -218,7 +218,7 @@ impl NfsExport {
         }
     }
 
-    /// It is exported again.
+    /// Exports the directory again.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -226,7 +226,7 @@ impl NfsExport {
         self.fill_caches(true)
     }
 
-    /// The export is this user's alone from now on, and a client's root is the user `nobody`.
+    /// Gives the export to this user alone, and makes a client's root the user `nobody`.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -248,12 +248,12 @@ impl NfsExport {
         write("listen by", &nfsd("portlist"), "tcp 2049\n")?;
         write("start", &nfsd("threads"), "4\n")?;
         self.running = true;
-        // Where `tracking` has ended it, or this kernel will not be told, there is nothing to end.
+        // An error is ignored: `tracking` has ended the grace period already, or this kernel has no such file.
         drop(write("end the grace period by", &nfsd("v4_end_grace"), "Y\n"));
         self.fill_caches(true)
     }
 
-    /// What mountd would answer: who may ask, what is exported, and which file system a handle is of.
+    /// Fills the kernel's caches as mountd does: the allowed clients, the exports, and the file systems of handles.
     fn fill_caches(&self, exported: bool) -> Result<(), NfsError> {
         let path = self.directory.display();
         let squash = if self.squashes_root { ROOT_SQUASH } else { 0 };
@@ -334,7 +334,7 @@ fn threads() -> u32 {
     fs::read_to_string(nfsd("threads")).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Makes the files by which the server is steered appear, and says whether that took a mount.
+/// Makes the files that control the server appear. Returns whether that took a mount.
 fn steer() -> Result<bool, NfsError> {
     let place = Path::new(NFSD);
     // Loads the module, without which there is not even the directory.

@@ -52,20 +52,20 @@ pub use error::NodeError;
 /// The parameters of a node's start.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    /// Where its root and the harness's sockets lie.
+    /// The paths of its root and of the harness's sockets.
     pub layout: Layout,
     pub name: String,
     /// The file for the node's log.
     pub log: PathBuf,
-    /// How often its CSI client connects and probes capabilities.
+    /// Whether its CSI client connects and asks for capabilities as often as the kubelet.
     pub client_style: ClientStyle,
-    /// How often it writes its status; the kubelet does every ten seconds.
+    /// The period of status updates; the kubelet's is ten seconds.
     pub status_period: Duration,
-    /// How long one CSI operation may take.
+    /// The time limit of a CSI operation.
     pub call_deadline: Duration,
-    /// Whether it removes the directories of deleted pods.
+    /// Whether the node removes the directories of deleted pods.
     pub sweep: bool,
-    /// Whether it also writes its status at once when its volumes in use change, and not only periodically.
+    /// Whether the node also updates its status as soon as its volumes in use change.
     pub prompt_status: bool,
     /// Whether pods that have their volumes are synced again every 60 to 90 seconds.
     pub resync: bool,
@@ -102,7 +102,7 @@ impl NodeOptions {
 pub struct Node {
     options: NodeOptions,
     api: ApiServer,
-    /// Pods whose containers are gone for good: a restarted node has to be told.
+    /// Pods whose containers are gone for good. A restarted node gets this list.
     gone: Arc<Mutex<BTreeSet<String>>>,
     doom: effects::Doom,
     /// Shared with who waits for an answer, so that a node can be killed meanwhile.
@@ -191,7 +191,7 @@ impl Node {
         }
         match self.running().is_some() {
             true => self.order(Order::RuntimeGone(uid)).await.map(drop),
-            // A node that is down is told when it starts.
+            // A node that is down gets the list when it starts.
             false => Ok(()),
         }
     }
@@ -208,7 +208,7 @@ impl Node {
     /// Waits until all volumes of a pod are mounted.
     ///
     /// # Errors
-    /// When they are not within `limit`: what was wrong last.
+    /// When they are not mounted within `limit`: the last error.
     pub async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), NodeError> {
         self.order(Order::WaitMounted(pod.to_owned(), limit)).await.map(drop)
     }
@@ -234,7 +234,7 @@ impl Node {
     /// # Errors
     /// When something still is after `limit`: what.
     pub async fn wait_idle(&self, limit: Duration) -> Result<(), NodeError> {
-        // What this side has done to pods reaches the node through a watch; the wait includes that.
+        // Changes of pods reach the node through a watch; the wait includes that.
         let pods = self.pods().map(|pod| (pod.meta.uid.clone(), pod.meta.resource_version.clone())).collect();
         self.order(Order::WaitIdle(pods, limit)).await.map(drop)
     }
@@ -300,7 +300,7 @@ impl Node {
     /// are bound and files of the pod written for it.
     ///
     /// # Errors
-    /// When the container cannot be started like that: what its user is told.
+    /// When the container cannot be started: the message for its user.
     pub async fn configure(&self, wanted: Wanted) -> Result<Spec, NodeError> {
         self.journal().step("configure", &format!("{}/{}", wanted.pod, wanted.container));
         match self.order(Order::Configure(wanted)).await? {
@@ -335,7 +335,7 @@ impl Node {
         self.doom.store(effects, Ordering::Relaxed);
     }
 
-    /// Starts it again with nothing but what is on disk and in the api.
+    /// Starts the node again with only the files on disk and the objects of the API.
     ///
     /// # Errors
     /// When its process does not start or does not become ready.
@@ -344,7 +344,7 @@ impl Node {
         self.run().await
     }
 
-    /// Whether it runs.
+    /// Whether the node runs.
     pub fn is_running(&self) -> bool {
         self.exit().is_none() && self.running().is_some()
     }

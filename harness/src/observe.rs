@@ -1,9 +1,9 @@
-//! Mount events as the kernel reports them: what was attached, moved, changed and detached, in order, by whom.
+//! Mount events as the kernel reports them: mounts attached, moved, changed and detached, in order, with the process.
 //!
-//! Where the kernel has mount notifications (fanotify, 6.15) an event can be read as soon as the system call
-//! that caused it has returned, is never merged with another and carries the acting process. Elsewhere
-//! [`MountWatch`] compares one reading of mountinfo with the next: order within one look is then guessed (detached
-//! before attached), and no process is named. This file reads kernel tables and changes nothing.
+//! With mount notifications (fanotify, Linux 6.15) an event can be read as soon as its system call has returned, is never
+//! merged with another, and names the process. On older kernels [`MountWatch`] compares one reading of mountinfo with the
+//! next: the order within a reading is guessed (detached before attached), and no process is named. Reads kernel tables
+//! and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct Mount {
     pub root: PathBuf,
     /// The type of its file system, with its sub-type (`fuse.sshfs`).
     pub fstype: String,
-    /// What was named as its source.
+    /// The source in the mount table.
     pub source: String,
     /// Options of the mount.
     pub opts: String,
@@ -74,7 +74,7 @@ impl fmt::Display for Device {
 }
 
 impl Mount {
-    /// The line of a trace that tells of this mount.
+    /// The event of a trace for this mount.
     pub fn line(&self, by: Actor, witness: Witness) -> MountLine {
         MountLine {
             target: self.target.display().to_string(),
@@ -93,7 +93,7 @@ impl Mount {
         }
     }
 
-    /// The line of a trace that tells that this mount is gone.
+    /// The event of a trace for the end of this mount.
     pub fn gone(&self, by: Actor, witness: Witness) -> MountDel {
         MountDel {
             target: self.target.display().to_string(),
@@ -108,7 +108,6 @@ impl Mount {
 /// One change of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEvent {
-    /// What happened.
     pub kind: MountEventKind,
     /// Which mount it happened to.
     pub id: MountId,
@@ -122,18 +121,15 @@ pub struct MountEvent {
 /// The kinds of [`MountEvent`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountEventKind {
-    /// It appeared.
     Attach,
-    /// It is gone.
     Detach,
-    /// It is the same mount at another place.
+    /// The same mount has another target.
     Move {
-        /// Where it was.
+        /// The old target.
         from: Option<PathBuf>,
     },
-    /// Its options or its propagation are others now.
+    /// Options or propagation have changed.
     Change {
-        /// What it was like.
         before: Box<Mount>,
     },
 }
@@ -187,7 +183,7 @@ pub enum ObserveError {
 
 /// A watch over the mounts of the caller's mount namespace.
 ///
-/// Any thread may drain it; what is drained is in the kernel's order, and each event is handed out once.
+/// Any thread may drain it. Drained events are in the kernel's order, and each is returned once.
 #[derive(Debug)]
 pub struct MountWatch {
     eye: Mutex<Eye>,
@@ -230,9 +226,9 @@ impl MountWatch {
         }
     }
 
-    /// Drains, and compares what is known now with the kernel's own list.
+    /// Drains, and compares the known mounts with the kernel's list.
     ///
-    /// The second list is what the events did not explain: empty, or the watch missed something.
+    /// The second list has the differences that the events do not explain: it is empty unless the watch missed an event.
     pub fn checkpoint(&self) -> Result<(Vec<MountEvent>, Vec<Missed>), ObserveError> {
         match &mut *self.eye() {
             Eye::Fanotify(eye) => eye.checkpoint(),
@@ -290,12 +286,12 @@ pub fn mounts_of(process: &str) -> Result<Vec<Mount>, ObserveError> {
     parse_mountinfo(&table.map_err(|source| ObserveError::Read { what: "the mounts of a process", source })?)
 }
 
-/// A difference between what the events said and what the kernel lists.
+/// A difference between the events and the kernel's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missed {
     /// The kernel lists a mount that no event announced.
     Unannounced(MountId),
-    /// A mount is gone and no event said so.
+    /// A mount is gone without an event.
     Vanished(MountId),
 }
 

@@ -41,7 +41,7 @@ impl<W: Write> NoCommands<W> {
         Self { to, line: Vec::new() }
     }
 
-    /// Passes on what is there of a line.
+    /// Writes the part of a line that has been read.
     fn pass(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
         self.to.write_all(&without_commands(&line))

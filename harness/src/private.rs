@@ -13,10 +13,10 @@ pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(path)
 }
 
-/// Makes a new file in the place of the file or link that is there.
+/// Replaces the file or link at a path by a new file.
 ///
 /// # Errors
-/// When what is there cannot be removed, or another process puts something in its place at once.
+/// When the old one cannot be removed, or another process makes a new one at once.
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -34,7 +34,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     options.create(true).append(true).read(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Writes a new file in the place of the file or link that is there.
+/// Replaces the file or link at a path by a new file with this text.
 ///
 /// # Errors
 /// When it cannot be made or written.

@@ -57,7 +57,7 @@ pub struct ProxyOptions {
     pub controller: Option<PathBuf>,
     /// The ledger for volumes of a driver that outlives the run.
     pub ledger: Option<Arc<Ledger>>,
-    /// Whether it takes the place of a socket on which another process listens, at once.
+    /// Whether it atomically replaces the socket of another process.
     pub replaces: bool,
 }
 
@@ -231,7 +231,7 @@ impl Proxy {
     /// Removes the socket: new clients cannot connect, and connected ones go on.
     pub fn withdraw(&self) {
         if !self.is_replaced() {
-            // It may have been removed with its directory.
+            // The socket may be gone with its directory.
             let _ = fs::remove_file(&self.listen);
         }
     }

@@ -222,7 +222,7 @@ impl Sandbox {
         self.state_bytes
     }
 
-    /// How long the set-up took.
+    /// The duration of the set-up.
     pub fn took(&self) -> Duration {
         self.took
     }

@@ -19,7 +19,7 @@ pub fn standing() -> Standing {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     match (nix::unistd::geteuid().is_root(), maps_all(&map)) {
         (false, _) => Standing::User,
-        // Without `/proc` nothing says that this is a namespace.
+        // Without `/proc` a user namespace cannot be recognised.
         (true, all) if all || map.is_empty() => Standing::Root,
         (true, _) => Standing::NamespaceRoot,
     }
@@ -32,7 +32,7 @@ pub fn is_root() -> bool {
 
 /// Whether this is a guest of the suite.
 pub fn in_guest() -> bool {
-    // What a guest's PID 1 was called with stands on its kernel's command line.
+    // The arguments of a guest's PID 1 are on its kernel's command line.
     fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest")
 }
 

@@ -104,7 +104,7 @@ impl Symbols {
         Self { layout, table: Arc::default() }
     }
 
-    /// The same names for the paths of another node.
+    /// The symbols for the paths of another node.
     #[must_use]
     pub fn on(&self, layout: Layout) -> Self {
         Self { layout, table: Arc::clone(&self.table) }

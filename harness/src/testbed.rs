@@ -38,8 +38,8 @@ use crate::node::{Node, NodeOptions};
 /// A node and what surrounds it.
 #[derive(Debug)]
 pub struct Testbed {
-    // Fields are dropped in this order. The node calls all others, so it goes first, before any of them could fail to
-    // answer; what it leaves undone is not judged.
+    // Fields are dropped in this order. The node sends requests to all others, so it is dropped first, before one of them
+    // could fail to answer. Nothing that it leaves behind then is judged.
     pub node: Node,
     // The announcement of a driver must not outlive the node that it is made to, nor come before it.
     registrar: RefCell<Option<Rc<Registrar>>>,

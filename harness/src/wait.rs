@@ -1,4 +1,4 @@
-//! Waiting with a deadline. Every wait of a run has one, and its error names what it waited for.
+//! Waits with a deadline. Every wait of a run has one, and its error names the awaited event.
 
 use std::fmt;
 use std::future::Future;
@@ -44,7 +44,7 @@ impl Deadline {
     /// Polls `look` until it returns something. Blocks the thread.
     ///
     /// For changes that the kernel makes shortly after a call without an event. The pauses grow from a tenth of a
-    /// millisecond, so a change that is there at once costs nothing.
+    /// millisecond, so a change that comes at once costs no time.
     pub fn until<T>(
         &self,
         what: impl fmt::Display,

@@ -10,7 +10,7 @@ use crate::api_server::ApiServer;
 /// Namespace of the claims.
 const NAMESPACE: &str = "default";
 
-/// What a claim asks for; an export has no size.
+/// The size in claims; an export has none.
 const SIZE: Bytes = Bytes(64 << 20);
 
 impl NfsExport {

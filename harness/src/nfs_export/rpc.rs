@@ -1,4 +1,4 @@
-//! As much of `rpcbind` and `mountd` as a client of NFS version 3 asks: which port, and which handle.
+//! The part of `rpcbind` and `mountd` that a client of NFS version 3 needs: the port and the handle.
 //!
 //! ONC RPC over TCP: each message is one record with its length before it, all numbers are big-endian words.
 
@@ -20,7 +20,7 @@ const NFS_PORT: u16 = 2049;
 /// Larger than any question of these two protocols.
 const LONGEST: usize = 64 << 10;
 
-/// How long a handle of NFS version 3 may be.
+/// The most bytes of a handle of NFS version 3.
 const HANDLE_BYTES: u32 = 64;
 
 /// `MNT3ERR_ACCES`.
@@ -45,7 +45,7 @@ struct Question {
     first: u32,
 }
 
-/// Whose directory is exported.
+/// The exported directory.
 #[derive(Debug, Clone)]
 struct Exported {
     client: &'static str,
@@ -95,7 +95,7 @@ fn serve(mut client: TcpStream, exported: Option<&Exported>) -> io::Result<()> {
     loop {
         let mut head = [0; 4];
         client.read_exact(&mut head)?;
-        // The highest bit says that the record has no second part; no question is long enough for one.
+        // The highest bit marks the last part of a record; no request is long enough for a second part.
         let length = (u32::from_be_bytes(head) & 0x7fff_ffff) as usize;
         if length > LONGEST {
             return Err(io::ErrorKind::InvalidData.into());
@@ -144,7 +144,7 @@ fn answer(question: Question, exported: Option<&Exported>) -> Vec<u8> {
                 answer.extend(words(&[0, handle.len() as u32]));
                 answer.extend(&handle);
                 answer.resize(answer.len().next_multiple_of(4), 0);
-                // One way to say who one is: AUTH_UNIX.
+                // One authentication flavour: AUTH_UNIX.
                 answer.extend(words(&[1, 1]));
             }
             _ => answer.extend(words(&[MAY_NOT])),

@@ -1,8 +1,8 @@
-//! As much of `nfsdcld` as ends the grace period: the daemon that tells a server which clients it had before.
+//! The part of `nfsdcld` that ends the grace period. That daemon tells a server its earlier clients.
 //!
-//! A server that has just started lets no client open a file for some seconds, in which clients of its former life may
-//! claim what they had. Asked for those, we name none, and the server begins at once. Older kernels remember
-//! clients in a directory instead, and end the period when told to.
+//! A server that has just started lets no client open a file for some seconds, in which earlier clients may reclaim their
+//! locks. This stub names no earlier client, so the server begins at once. Older kernels keep the clients in a directory
+//! instead, and end the period on request.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,21 +16,21 @@ use std::time::Duration;
 use nix::mount::{MntFlags, MsFlags};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
-/// Where kernels that remember clients in a directory want it.
+/// The directory in which older kernels keep the clients.
 const DIRECTORY: &str = "/var/lib/nfs/v4recovery";
 
-/// Where the kernel's pipes appear.
+/// The mount point of the kernel's pipes.
 const PIPES: &str = "/var/lib/nfs/rpc_pipefs";
 
 /// The command by which the kernel asks for the version of the protocol: it is answered with 1.
 const GET_VERSION: u8 = 5;
 
-/// Where in a message what stands: the command, the answer's status, the union behind the id.
+/// Offsets in a message: the command, the answer's status, and the union behind the id.
 const COMMAND: usize = 1;
 const STATUS: std::ops::Range<usize> = 2..4;
 const UNION: usize = 8;
 
-/// How often the pipe is looked for, and the end of the stub.
+/// The pause between two looks for the pipe, and for the end of the stub.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The stub, until it is dropped.

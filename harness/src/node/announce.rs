@@ -36,7 +36,7 @@ impl Announcer {
         }
         let mut line = serde_json::to_vec(fields).map_err(io::Error::from)?;
         line.push(b'\n');
-        // One announcement at a time: the journal has one order.
+        // The lock is held until the answer: the journal records one announcement at a time.
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(&line)?;
         stream.read_exact(&mut [0])

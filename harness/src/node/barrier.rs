@@ -20,7 +20,7 @@ pub(super) struct Barrier {
     waiting: Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>,
 }
 
-/// Where a barrier's requests come out.
+/// The receiving end of a barrier's requests.
 pub(super) type Requests = mpsc::UnboundedReceiver<oneshot::Sender<()>>;
 
 impl Barrier {
@@ -38,7 +38,7 @@ impl Barrier {
         }
     }
 
-    /// The same for a thread that is not one of the runtime's own.
+    /// Passes the barrier from a thread that is not the runtime's.
     pub(super) fn pass_blocking(&self) {
         let (done, passed) = oneshot::channel();
         if self.requests.send(done).is_ok() {

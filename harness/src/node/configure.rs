@@ -1,4 +1,4 @@
-//! How a container is to be run, as the node says it: where the kubelet would call its runtime.
+//! The configuration of a container, at the point where the kubelet calls its runtime.
 
 use std::path::PathBuf;
 
@@ -18,19 +18,19 @@ use super::child::Surroundings;
 pub struct Wanted {
     pub pod: String,
     pub container: String,
-    /// How often it was started before.
+    /// The number of earlier starts.
     pub attempt: u32,
     /// An empty directory to become its root.
     pub rootfs: PathBuf,
 }
 
-/// What is judged must not depend on how much memory this machine happens to have.
+/// The node's memory: fixed, so that no result depends on the machine's.
 const MEMORY: Bytes = Bytes(16 << 30);
 
-/// What an image runs as that says nothing of it.
+/// The user of an image that names none.
 const IMAGE_USER: User = User::Number(0);
 
-/// The text of an error is what the user is told, and no more.
+/// The text of an error is the message for the user, without paths of the node.
 pub(super) async fn configure(around: &Surroundings, pod: &Pod, wanted: Wanted) -> Result<Spec, String> {
     let name = ContainerName::new(&wanted.container);
     let container = pod.container(&name).ok_or_else(|| format!("the pod has no container `{name}`"))?;

@@ -42,7 +42,7 @@ pub enum NodeError {
     /// The node runs but does not answer.
     #[error("the node does not answer, asked to {what}")]
     Silent {
-        /// What it was asked for.
+        /// The order that failed.
         what: String,
     },
     /// The node reports that the order failed.

@@ -35,8 +35,8 @@ pub(super) async fn remove(around: Surroundings, pods: Pods) {
 
 async fn remove_one(around: Surroundings, uid: PodUid) {
     let root = around.layout.root();
-    // A volume that may be published, with nothing mounted, is the manager's all the same: after the machine's power was
-    // cut the driver has still to be told.
+    // A volume that may be published stays with the manager even if nothing is mounted: after a power cut the driver still
+    // has to unpublish it.
     while let Err(error) = around.manager.wait_unmounted(&uid, LIMIT).await {
         if error == WaitError::Gone {
             return;

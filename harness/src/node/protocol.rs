@@ -1,4 +1,4 @@
-//! What is said between a node's process and its handle. Touches nothing.
+//! The messages between a node's process and its handle. Touches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use volume_manager::{MountedVolume, Notice};
 
 use super::{NodeOptions, Wanted};
 
-/// What a node's process is started with.
+/// The settings of a node's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Settings {
     pub(super) root: String,
@@ -82,7 +82,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// How long it may take.
+    /// The time limit of the order.
     pub(super) fn limit(&self) -> Duration {
         match self {
             Self::WaitMounted(_, limit)

@@ -65,8 +65,8 @@ mod tests {
 
     use super::*;
 
-    /// What is left below a root of these files, links and, with a slash at their end, directories of pods when the
-    /// pod `gone` has been swept.
+    /// The files, links and (with a slash at the end) directories of pods that are left below a root after the pod `gone` was
+    /// swept.
     async fn swept(made: &[&str]) -> Vec<String> {
         let root = tempfile::tempdir().expect("a directory");
         let (host, pods) = (LinuxHost::new(), root.path().join("pods"));

@@ -1,4 +1,4 @@
-//! What lies at a path below all that is mounted there. Makes a copy of one mount for the look, attached nowhere.
+//! The file or directory at a path underneath its mounts. Looks at it through a detached copy of the mount around it.
 
 use std::io;
 use std::path::Path;
@@ -35,7 +35,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc", &link).unwrap();
         std::fs::create_dir(&directory).unwrap();
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o705)).unwrap();
-        // Without rights to copy a mount nothing can be said.
+        // Without the right to copy a mount there is no answer.
         let Ok(of_link) = mode_below_mounts(&link) else { return };
         assert_eq!(of_link, None);
         assert_eq!(mode_below_mounts(&ground.path().join("none")).unwrap(), None);

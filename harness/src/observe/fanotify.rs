@@ -27,11 +27,11 @@ pub(super) struct Fanotify {
     /// The kernel's very words about each of them: comparing those costs next to nothing.
     words: BTreeMap<MountId, Box<[u8]>>,
     desk: Desk,
-    /// Where notifications are read into.
+    /// The buffer for notifications.
     inbox: Box<[u8]>,
-    /// The newest mount that was there before this.
+    /// The newest mount that existed before this watch.
     eldest: MountId,
-    /// The table changed, and whether only by what was notified is not known yet.
+    /// The table has changed, and it is not known yet whether the notifications explain that.
     suspect: bool,
 }
 
@@ -55,7 +55,7 @@ impl Fanotify {
         mark_namespace(&group)?;
         let table = Table::open()?;
         table.changed();
-        // Listed after the mark: what is attached in between is both listed and notified, never neither.
+        // Listed after the mark: a mount that is attached in between is listed and notified, and never missed.
         let mut eye = Fanotify {
             group,
             table,
@@ -79,7 +79,7 @@ impl Fanotify {
     }
 
     pub(super) fn drain(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
-        // Asked before the notifications are read: a change that comes later is told by a later call.
+        // Asked before the notifications are read: a later change is seen by a later call.
         self.suspect |= self.table.changed();
         let mut events = self.read_events()?;
         // The kernel does not notify of a remount, and looking for it costs a microsecond a mount. So the mounts that
@@ -122,7 +122,7 @@ impl Fanotify {
                 let is_over = gone.contains(&notice.id);
                 events.extend(self.take(notice, is_over)?);
             }
-            // Where there was room for more there was no more.
+            // There was room for another notification, so this was the last.
             if length + ROOM <= self.inbox.len() {
                 return Ok(events);
             }
@@ -140,7 +140,7 @@ impl Fanotify {
         }
         let mount = if is_over { None } else { self.describe(id)? };
         let before = self.known.get(&id).cloned();
-        // Gone already: what was known of it is kept for the notification of its end.
+        // The mount is gone already: its description is kept for the notification of its end.
         if let Some(mount) = &mount {
             self.known.insert(id, mount.clone());
         }
@@ -177,7 +177,7 @@ impl Fanotify {
         Ok(events)
     }
 
-    /// One mount, as it is now; none if it is gone.
+    /// The current description of a mount; `None` if it is gone.
     fn describe(&mut self, id: MountId) -> Result<Option<Mount>, ObserveError> {
         let Some(answer) = self.desk.ask(id).map_err(unresolvable)? else { return Ok(None) };
         self.words.insert(id, answer.words().into());
@@ -238,7 +238,7 @@ fn unlistable(source: io::Error) -> ObserveError {
     ObserveError::Read { what: "the mounts by listmount", source }
 }
 
-/// Cuts what was read into notifications.
+/// Splits a buffer into notifications.
 fn notices(bytes: &[u8]) -> Result<Vec<Notice>, ObserveError> {
     let mut found = Vec::new();
     let mut rest = bytes;

@@ -29,7 +29,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let target = path(fields.next()?);
     let opts = text(fields.next()?);
     let mut tags = Vec::new();
-    // `propagate_from` depends on who looks, so it says nothing about the mount.
+    // `propagate_from` depends on the reader's root, so it is left out.
     for tag in fields.by_ref().take_while(|tag| *tag != b"-") {
         if !tag.starts_with(b"propagate_from:") {
             tags.push(text(tag));

@@ -1,4 +1,4 @@
-//! The fallback witness: mountinfo, read again whenever the kernel says that it changed.
+//! The fallback witness: mountinfo, read again whenever the kernel reports a change of it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ impl Table {
         File::open("/proc/thread-self/mountinfo").map(Table).map_err(read)
     }
 
-    /// Whether mounts or their flags changed since the last call. Changes of propagation are not told.
+    /// Whether mounts or their flags have changed since the last call. The kernel does not report changes of propagation.
     pub(super) fn changed(&self) -> bool {
         let mut watched = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
         matches!(poll(&mut watched, PollTimeout::ZERO), Ok(1))
@@ -66,11 +66,11 @@ fn by_id(table: Vec<Mount>) -> BTreeMap<MountId, Mount> {
     table.into_iter().map(|mount| (mount.id, super::with_rdev(mount))).collect()
 }
 
-/// What leads from one table to the other: detached (youngest first), then moved and changed, then attached.
+/// The events between two tables: detached (youngest first), then moved and changed, then attached.
 fn difference(before: &BTreeMap<MountId, Mount>, now: &BTreeMap<MountId, Mount>) -> Vec<MountEvent> {
     let mut events = Vec::new();
     for (id, old) in before.iter().rev() {
-        // An id that shows another file system or another part of it was given to a new mount.
+        // The kernel has reused an id for a new mount if it shows another file system or another part of it.
         if now.get(id).is_none_or(|new| !same_mount(old, new)) {
             events.push(event(MountEventKind::Detach, old));
         }
@@ -94,7 +94,7 @@ fn difference(before: &BTreeMap<MountId, Mount>, now: &BTreeMap<MountId, Mount>)
     events
 }
 
-/// Where a mount stays, what it shows may get another name, or ` //deleted` behind its name, without being another.
+/// The root of a mount may be renamed, or get ` //deleted` behind its name, without the mount being another.
 fn same_mount(a: &Mount, b: &Mount) -> bool {
     let stays = a.target == b.target && a.parent == b.parent;
     a.dev == b.dev && a.source == b.source && (a.root == b.root || stays)

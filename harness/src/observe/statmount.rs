@@ -140,7 +140,7 @@ impl Answer<'_> {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(self.0)) }
     }
 
-    /// All that was said. Two of one mount are the same as long as nothing about it changes.
+    /// The whole answer. Two answers about a mount are equal as long as the mount does not change.
     pub(super) fn words(&self) -> &[u8] {
         let size: u32 = field!(self, size);
         &self.bytes()[..size as usize]

@@ -1,21 +1,21 @@
-//! What differs between two answers to the same request. Touches nothing.
+//! The differences between two answers to the same request. Touches nothing.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Differences that are told one by one.
-const TOLD: usize = 3;
+/// The number of differences that are listed.
+const LISTED: usize = 3;
 
-/// Characters of a value that are told.
+/// The number of characters of a value that are shown.
 const LENGTH: usize = 60;
 
 /// The fields that differ, with both values: `volume.capacityBytes: "1", then "2"`.
-pub(super) fn told(first: &Value, second: &Value) -> String {
+pub(super) fn describe(first: &Value, second: &Value) -> String {
     let mut found = Vec::new();
     collect("", first, second, &mut found);
-    let more = found.len().saturating_sub(TOLD);
-    found.truncate(TOLD);
+    let more = found.len().saturating_sub(LISTED);
+    found.truncate(LISTED);
     let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{rest}", found.join("; "))
 }
@@ -54,20 +54,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_differ_are_told_with_both_values() {
+    fn fields_that_differ_are_listed_with_both_values() {
         let first = json!({ "volume": { "volumeId": "v", "accessibleTopology": [{ "zone": "a" }] } });
         let second = json!({ "volume": { "volumeId": "v", "capacityBytes": "5" } });
         assert_eq!(
-            told(&first, &second),
+            describe(&first, &second),
             r#"volume.accessibleTopology: [{"zone":"a"}], then nothing; volume.capacityBytes: nothing, then "5""#
         );
-        assert_eq!(told(&first, &first), "");
+        assert_eq!(describe(&first, &first), "");
     }
 
     #[test]
     fn many_and_long_values_are_cut() {
         let all = |value: &str| json!({ "a": value, "b": value, "c": value, "d": value, "e": value });
-        let text = told(&all("x"), &all(&"y".repeat(100)));
+        let text = describe(&all("x"), &all(&"y".repeat(100)));
         assert!(text.ends_with("yyy…; and 2 more") && text.len() < 300, "{text}");
     }
 }

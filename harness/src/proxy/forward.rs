@@ -79,7 +79,7 @@ impl Upstream {
         }
     }
 
-    /// What the client library makes up is told as what it stands for.
+    /// Replaces a status that the client library made up by one that says what happened.
     fn explain(&self, status: Status) -> Status {
         let status = explained(status);
         let Some(cause) = status.source() else {

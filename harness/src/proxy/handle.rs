@@ -34,7 +34,7 @@ pub(super) struct Front {
     pub(super) rules: Arc<Rules>,
     pub(super) pauses: Arc<Pauses>,
     pub(super) upstreams: Arc<Upstreams>,
-    /// Where to write down what the driver is asked for, if it outlives the run.
+    /// The ledger for requests with lasting effects, if the driver outlives the run.
     pub(super) ledger: Option<Arc<Ledger>>,
     /// The process at the other end of the connection, if it can be seen from here.
     pub(super) caller: Option<i32>,
@@ -65,7 +65,7 @@ where
     }
 }
 
-/// One call on its way.
+/// A call under way.
 struct Call {
     front: Front,
     path: PathAndQuery,
@@ -84,24 +84,24 @@ impl UnaryService<Bytes> for Call {
 impl Front {
     /// Remembers the secrets of a request. Returns the request without them.
     pub(super) fn confide(&self, path: &str, message: &[u8]) -> Value {
-        let told = told(csi_proto::json::request(path, message), message);
+        let json = json_or_size(csi_proto::json::request(path, message), message);
         let secrets = csi_proto::json::secrets(path, message);
         if !secrets.is_empty() {
-            let beside = told.to_string();
+            let beside = json.to_string();
             secrets.iter().for_each(|(key, secret)| self.journal.masks().confide(key, secret, &beside));
         }
-        told
+        json
     }
 
     async fn pass(self, path: PathAndQuery, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
         let (metadata, _, message) = request.into_parts();
         let method = path.path().rsplit('/').next().unwrap_or_default();
-        let told = self.confide(path.path(), &message);
-        let handle = told.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let shown = self.confide(path.path(), &message);
+        let handle = shown.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let deadline = deadline(&metadata);
         self.journal.called_by(method, self.caller);
-        // Recorded before anything is done: the driver's work lies behind this line.
-        let call = self.journal.rpc_start(method, told, deadline);
+        // Recorded first: everything that the driver does for the call comes after this line.
+        let call = self.journal.rpc_start(method, shown, deadline);
         let mut record = Record {
             journal: &self.journal,
             pauses: &self.pauses,
@@ -119,14 +119,14 @@ impl Front {
         record.rule = rule.as_ref().map(Rule::told);
         let rule = rule.unwrap_or_default();
         let (answer, first) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
-        record.rule.iter_mut().for_each(|told| told.push_str(&first.told()));
+        record.rule.iter_mut().for_each(|text| text.push_str(&first.suffix()));
         let answer = answer.map(|answer| self.pauses.without_hidden(method, answer));
         record.end(path.path(), &answer);
         answer
     }
 
-    /// Does what the rule says; a rule that says nothing passes the call on. Tells as well how the first answer to
-    /// a request that was sent twice compares with the second.
+    /// Applies a rule; a rule without a fault passes the call on. If the rule sends the request twice, also returns how the
+    /// two answers differ.
     async fn spoil(
         &self,
         path: &PathAndQuery,
@@ -146,11 +146,11 @@ impl Front {
         if rule.duplicate {
             let first = std::mem::replace(&mut answer, self.forward(path, metadata, message).await);
             let said = |answer: &Response<Bytes>| {
-                told(csi_proto::json::response(path.path(), answer.get_ref()), answer.get_ref())
+                json_or_size(csi_proto::json::response(path.path(), answer.get_ref()), answer.get_ref())
             };
             compared = match (first, &answer) {
                 (Err(status), _) => First::Failed(status.code()),
-                (Ok(first), Ok(second)) => match difference::told(&said(&first), &said(second)) {
+                (Ok(first), Ok(second)) => match difference::describe(&said(&first), &said(second)) {
                     same if same.is_empty() => First::Same,
                     differs => First::Differs(differs),
                 },
@@ -179,17 +179,17 @@ impl Front {
 /// The first answer to a request that was sent twice, beside the second.
 enum First {
     Same,
-    /// Both were OK and said something else: what.
+    /// Both answers were OK and differ in these fields.
     Differs(String),
     Failed(tonic::Code),
 }
 
 impl First {
-    /// As it stands behind the rule in a trace.
-    fn told(&self) -> String {
+    /// The text behind the rule in a trace.
+    fn suffix(&self) -> String {
         match self {
             First::Same => String::new(),
-            First::Differs(what) => format!(" answers=differ in {what}"),
+            First::Differs(fields) => format!(" answers=differ in {fields}"),
             First::Failed(code) => format!(" first={}", code_name(*code)),
         }
     }
@@ -205,22 +205,22 @@ impl Front {
     ) -> Result<Response<Bytes>, Status> {
         let Some(ledger) = &self.ledger else { return self.upstreams.call(path, metadata, message).await };
         let method = path.path().rsplit('/').next().unwrap_or_default();
-        let request = told(csi_proto::json::request(path.path(), &message), &message);
+        let request = json_or_size(csi_proto::json::request(path.path(), &message), &message);
         ledger.before_call(method, &request, &message);
         let answer = self.upstreams.call(path, metadata, message).await;
         let response = |bytes: &Response<Bytes>| {
-            told(csi_proto::json::response(path.path(), bytes.get_ref()), bytes.get_ref())
+            json_or_size(csi_proto::json::response(path.path(), bytes.get_ref()), bytes.get_ref())
         };
-        let told = answer.as_ref().map(response).map_err(is_final);
-        ledger.after_call(method, &request, told.as_ref().map_err(|is_final| *is_final));
+        let recorded = answer.as_ref().map(response).map_err(is_final);
+        ledger.after_call(method, &request, recorded.as_ref().map_err(|is_final| *is_final));
         answer
     }
 }
 
-/// Whether a driver that answers so has not done what it was asked, and will not.
+/// Whether an error is final: the driver has not done the work and will not do it.
 fn is_final(status: &Status) -> bool {
     use tonic::Code;
-    // An answer that was not read says nothing of the work.
+    // An unreadable answer does not say whether the work is done.
     let is_read = unreadable(status).is_none();
     is_read
         && matches!(
@@ -252,7 +252,8 @@ impl Record<'_> {
         let injected = self.rule.take();
         let outcome = match answer {
             Ok(response) => {
-                let resp = told(csi_proto::json::response(path, response.get_ref()), response.get_ref());
+                let resp =
+                    json_or_size(csi_proto::json::response(path, response.get_ref()), response.get_ref());
                 Outcome { code: "OK".to_owned(), resp, injected, ..Outcome::default() }
             }
             Err(status) => Outcome {
@@ -269,7 +270,7 @@ impl Record<'_> {
             },
         };
         self.journal.rpc_end(self.call, outcome);
-        // Before the caller hears of it, so that he does nothing more.
+        // Before the caller gets the answer, so that it makes no further call in between.
         self.pauses.spring(self.journal);
         // Ended: dropping it has nothing to tell any more.
         self.call = 0;
@@ -299,15 +300,15 @@ impl Drop for Record<'_> {
     }
 }
 
-/// How much earlier than here a caller's clock may have begun.
+/// The time by which a caller's clock may have started earlier than this one.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
 
-/// A message no contract knows is told by its size.
-fn told(json: Result<Value, csi_proto::json::JsonError>, message: &[u8]) -> Value {
+/// A message of an unknown type is recorded by its size.
+fn json_or_size(json: Result<Value, csi_proto::json::JsonError>, message: &[u8]) -> Value {
     json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
 }
 
-/// How long the caller is prepared to wait: `grpc-timeout` is at most eight digits and a unit.
+/// The caller's deadline: `grpc-timeout` is at most eight digits and a unit.
 fn deadline(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

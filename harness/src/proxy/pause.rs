@@ -1,4 +1,4 @@
-//! How a proxy spends time, and what it hides. Its clock can be told to skip, as a node's can.
+//! The delays of a proxy, its door, and the fields that it hides. Its clock can be advanced like a node's.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ pub(super) struct Pauses {
     clock: AdvancingClock,
     held: AtomicUsize,
     door: watch::Sender<Door>,
-    /// What shuts the door by itself.
+    /// The edge of a call that shuts the door.
     trap: Mutex<Option<Trap>>,
     hidden: Mutex<BTreeSet<String>>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Pauses {
 #[derive(Debug, Default)]
 struct Door {
     shut: bool,
-    /// How often the call that shut it was let in while it stayed shut for others.
+    /// The number of times that the call that shut the door was let in while the door stayed shut.
     let_in: u64,
 }
 
@@ -71,8 +71,8 @@ impl Pauses {
         std::future::pending().await
     }
 
-    /// Returns when a call of `method` is passed on. Who the driver is may be asked at any time: nothing comes of it.
-    /// The call that has shut the door itself brings what [`Self::spring`] said.
+    /// Returns when a call of `method` may go on. NodeGetInfo never waits, since it changes nothing. The call that has shut
+    /// the door passes the number that [`Self::spring`] returned.
     pub(super) async fn door(&self, method: &str, sprung: Option<u64>) {
         if method == "NodeGetInfo" {
             return;
@@ -113,7 +113,7 @@ impl Pauses {
     }
 
     fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
-        // It is set and taken whole.
+        // A poisoned lock is ignored: the value is set and taken as a whole.
         self.trap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Pauses {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
     }
 
-    /// A request as a driver takes it that needs no staging, if the node was told that it is one.
+    /// The request without a staging path, if this proxy hides from the node that the driver stages.
     pub(super) fn without_staging(&self, method: &str, message: Bytes) -> Bytes {
         let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
         if method != "NodePublishVolume" || !hidden.contains("STAGE_UNSTAGE_VOLUME") {
@@ -146,12 +146,12 @@ impl Pauses {
                 request.staging_target_path.clear();
                 Bytes::from(request.encode_to_vec())
             }
-            // What is no such message is the driver's to complain of.
+            // The driver answers to a message that cannot be decoded.
             Err(_) => message,
         }
     }
 
-    /// An answer to `method` without what is hidden.
+    /// An answer to `method` without the hidden fields.
     pub(super) fn without_hidden(&self, method: &str, answer: Response<Bytes>) -> Response<Bytes> {
         let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
         if method != "NodeGetCapabilities" || hidden.is_empty() {
@@ -165,7 +165,7 @@ impl Pauses {
                 });
                 Bytes::from(told.encode_to_vec())
             }
-            // What is no such message is the node's to complain of.
+            // The node reports a message that it cannot decode.
             Err(_) => message,
         })
     }

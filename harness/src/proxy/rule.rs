@@ -154,7 +154,7 @@ struct Active {
     rule: Rule,
     left: Option<u32>,
     gate: Option<Gate>,
-    /// Whether it waits until earlier rules are used up, instead of overriding them.
+    /// Whether the rule waits until earlier rules are used up, instead of overriding them.
     in_turn: bool,
 }
 

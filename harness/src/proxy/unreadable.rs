@@ -1,8 +1,7 @@
-//! Answers of a driver that no client of gRPC can read, and the statuses that stand for them and for answers that did
-//! not come. Touches nothing.
+//! Statuses for answers of a driver that no gRPC client can read, and for missing answers. Touches nothing.
 //!
-//! The client library makes up a status for each; here it gets words that say what it was, and by which it is known
-//! again: a status has no room for more.
+//! The client library makes up a status for each. Here its message is replaced by one that says what happened, and by
+//! which the kind is recognised later: a status has no other field for that.
 
 use std::error::Error;
 
@@ -51,8 +50,7 @@ fn status(of: Unreadable, detail: &str) -> Status {
     Status::new(code, format!("{words}: {detail}"))
 }
 
-/// What the client library says of an answer that it cannot read or did not get, with the code that other libraries
-/// have for it.
+/// Replaces a status that the client library made up, with the code that other libraries use for it.
 pub(crate) fn explained(found: Status) -> Status {
     let message = found.message();
     if let Some(size) = message.strip_prefix("Error, decoded message length too large: found ") {
@@ -61,10 +59,10 @@ pub(crate) fn explained(found: Status) -> Status {
     }
     let cause = root(&found);
     if found.code() == Code::Cancelled && cause == "Timeout expired" {
-        // The library's own clock for `grpc-timeout` has run out; the driver has said nothing.
+        // The library's own clock for `grpc-timeout` has run out; the driver has not answered.
         return no_answer();
     }
-    // The library's own words for what is no HTTP/2, or a response that is none of gRPC's.
+    // The library's messages for a peer without HTTP/2, and for a response that is not gRPC's.
     let is_no_grpc = [
         "grpc-status header missing",
         "protocol error: missing grpc-status",
@@ -95,7 +93,7 @@ pub(super) fn misread(path: &str, bytes: &[u8]) -> Option<Status> {
         Err(JsonError::Decode { message, source }) => {
             Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
         }
-        // What no contract knows is passed on as it is.
+        // Other statuses are passed on unchanged.
         _ => None,
     }
 }

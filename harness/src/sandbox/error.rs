@@ -1,4 +1,4 @@
-//! What can stand in the way of a sandbox, and what a person can do about it.
+//! The errors of a sandbox, with hints.
 
 use std::io;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub enum SandboxError {
     /// A mount was refused.
     #[error("cannot mount {what} at `{target}`")]
     Mount {
-        /// What should have been mounted.
+        /// The file system that should have been mounted.
         what: &'static str,
         /// Where.
         target: PathBuf,
@@ -83,7 +83,7 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// What can be done about it, where that is known.
+    /// A hint for the user, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             SandboxError::Namespaces { what, source } => namespaces_hint(what, source),

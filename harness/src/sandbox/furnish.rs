@@ -1,4 +1,4 @@
-//! What a sandbox has mounted where. Runs inside the new mount namespace and touches nothing outside.
+//! The mounts of a sandbox. Runs inside the new mount namespace and touches nothing outside.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) fn furnish(
         // The kubelet's own mode.
         None => tmpfs(layout.root(), options.node_bytes, "0750")?,
     }
-    // A peer group of its own: what a container or a driver mounts below with propagation comes back here.
+    // A peer group of its own: mounts that a container or a driver makes below it with propagation appear here.
     attach("a shared node root", layout.root(), None, MsFlags::MS_SHARED, None)?;
     match &options.disk {
         Some(disk) => keep_on(disk, layout.state(), "state", 0o755)?,
@@ -88,7 +88,7 @@ fn remove_sockets(below: &Path) {
     }
 }
 
-/// Makes what a node and a driver find when they start.
+/// Makes the directories that a node and a driver need at their start.
 pub(super) fn fill(layout: &Layout) -> Result<(), SandboxError> {
     for below in ["pods", "plugins", "plugins_registry"] {
         make_dir(&layout.root().join(below), 0o750)?;

@@ -36,7 +36,7 @@ pub(super) fn become_init(
     ledger: Option<&Ledger>,
 ) -> Result<Lives, SandboxError> {
     let keeper = my_life()?;
-    // First of all, so that no step below can outlive the run for want of it.
+    // First, so that this process cannot outlive the run if a later step fails.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the parent", e))?;
     if options.own_group {
         // A session leader cannot change its group, and does not need to.
@@ -125,7 +125,7 @@ fn fork_worker(
     alive: OwnedFd,
     keeper: Life,
 ) -> Result<Lives, SandboxError> {
-    // `/proc` is still the one of outside.
+    // `/proc` is still that of the outer namespace.
     let init = my_life()?;
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the keeper", e))?;
     // Blocked before the fork: a worker that ends at once is still seen.

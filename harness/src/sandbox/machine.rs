@@ -1,8 +1,8 @@
-//! The machine as a sandbox shows it: its file systems below layers that are thrown away, and a `/tmp`, `/run` and
-//! `/dev` of the sandbox's own. Mounts in the caller's mount namespace only, and makes a new root for it.
+//! The view of the machine in a sandbox: its file systems below layers that are thrown away, and the sandbox's own `/tmp`,
+//! `/run` and `/dev`. Mounts in the caller's mount namespace only, and makes a new root for it.
 //!
-//! This keeps accidents in, not malice: a process with all capabilities can leave any namespace. What is written to a
-//! layer is compared with what lies below it, and so told.
+//! This contains accidents, not malice: a process with all capabilities can leave any namespace. Writes to a layer are
+//! found by a comparison with the directory below it.
 
 mod compare;
 mod devices;
@@ -30,7 +30,7 @@ pub use compare::{Change as Changed, Written};
 use layer::Layer;
 use plan::Treatment;
 
-/// What the processes in a sandbox find of the machine around it.
+/// The parts of the machine that a sandbox shows.
 #[derive(Debug, Clone)]
 pub struct MachineOptions {
     /// Whether the machine's files lie below layers. Without that everything is as it is outside.
@@ -52,7 +52,7 @@ impl Default for MachineOptions {
     }
 }
 
-/// How far a sandbox keeps its processes from the machine.
+/// The limits of a sandbox's isolation from the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Why the machine's files are not protected at all, if they are not.
@@ -69,11 +69,11 @@ pub struct Bounds {
 const OWN: [(&str, u64, &str); 3] =
     [("tmp", 256 << 20, "1777"), ("run", 32 << 20, "0755"), ("dev/shm", 64 << 20, "1777")];
 
-/// What a program may expect in `/run` and only the machine can provide, where the machine has it: udev's database of
-/// devices, and on some distributions the programs themselves.
+/// Directories in `/run` that programs need and only the machine can provide: udev's database of devices, and on some
+/// distributions the programs themselves.
 const OF_RUN: [&str; 4] = ["/run/udev", "/run/current-system", "/run/booted-system", "/run/wrappers"];
 
-/// Where a scratch file system can be mounted while the new root is put together: any directory will do.
+/// Directories on which a scratch file system can be mounted while the new root is built: any will do.
 const PLACES: [&str; 4] = ["/tmp", "/run", "/mnt", "/var/lib"];
 
 /// The machine's file systems as this sandbox has them.
@@ -81,7 +81,7 @@ const PLACES: [&str; 4] = ["/tmp", "/run", "/mnt", "/var/lib"];
 pub(super) struct Machine {
     layers: Vec<Layer>,
     pub(super) bounds: Bounds,
-    /// What the harness itself has written to the layers.
+    /// Paths in the layers that the harness itself has written.
     own: BTreeSet<PathBuf>,
 }
 
@@ -126,7 +126,7 @@ impl Machine {
         }
         done?;
         let mut machine = builder.machine;
-        // Where it was, as far as that can still be seen.
+        // Back to the old working directory, if the new root shows it.
         let _ = here.map(std::env::set_current_dir);
         machine.bounds.open.clone_from(&options.open);
         Ok(machine)
@@ -137,7 +137,7 @@ impl Machine {
         self.own = self.written().into_iter().map(|written| written.path).collect();
     }
 
-    /// What was written over the machine's files, in the order of its paths.
+    /// The changes of the machine's files, sorted by path.
     pub(super) fn written(&self) -> Vec<Written> {
         let mut all: Vec<Written> = self.layers.iter().flat_map(compare::written).collect();
         all.retain(|written| !self.own.contains(&written.path));
@@ -145,7 +145,7 @@ impl Machine {
         all
     }
 
-    /// Whether there is no room left for what is written over the machine's files.
+    /// Whether the layers have no space left.
     pub(super) fn is_full(&self) -> bool {
         self.layers.first().is_some_and(Layer::is_full)
     }
@@ -197,7 +197,7 @@ impl Sources {
                 sources.read_only.push((path, tree));
             }
         }
-        // What lies within another comes after it.
+        // Sorted, so that a path comes after its parents.
         for list in [&mut sources.open, &mut sources.read_only] {
             list.sort_by(|a, b| a.0.cmp(&b.0));
         }
@@ -211,7 +211,7 @@ fn outermost(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     paths.iter().filter(|path| !is_below(path)).cloned().collect()
 }
 
-/// What the machine's list of name servers is a link to, where that is in `/run`.
+/// The target of the link `/etc/resolv.conf`, if that is in `/run`.
 fn resolver() -> Option<PathBuf> {
     let target = fs::canonicalize("/etc/resolv.conf").ok()?;
     let directory = target.parent()?;
@@ -235,7 +235,7 @@ struct Builder<'a> {
     root: &'a Path,
     user_namespace: bool,
     mounts: &'a [Mount],
-    /// Where the harness will mount something of its own.
+    /// Directories on which the harness will mount something.
     directories: &'a [&'a Path],
     machine: Machine,
 }
@@ -293,7 +293,7 @@ impl Builder<'_> {
         }
         match plan::treatment(mount) {
             Treatment::Own | Treatment::Hidden => Ok(()),
-            // It was laid in pieces.
+            // The root was built from several mounts, so this one is covered already.
             Treatment::Layer if self.user_namespace && self.has_mounts_below(target) => Ok(()),
             // A layer that is refused is no reason to fail: what cannot be written to is safe as well.
             Treatment::Layer if target.is_dir() => match self.lay(target, &mount.opts) {
@@ -320,7 +320,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A mount without what is mounted below it, which is shown on its own; in a user namespace that cannot be left
+    /// A clone of a mount without the mounts below it, which are shown by themselves. In a user namespace they cannot be left
     /// out.
     fn of_one_mount(&self, target: &Path) -> Result<OwnedFd, SandboxError> {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -350,7 +350,7 @@ impl Builder<'_> {
         attach("a new root", self.root, Some("tmpfs"), MsFlags::empty(), Some("size=4m,mode=755"))?;
         let mut open = vec![PathBuf::from("/")];
         while let Some(dir) = open.pop() {
-            // What its user may not read he cannot change either.
+            // Entries that the user may not read are skipped: the user cannot change them either.
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
                 let path = entry.path();
                 let Ok(kind) = entry.file_type() else { continue };
@@ -460,7 +460,7 @@ impl Builder<'_> {
         made.map_err(|source| path_error(path, source))
     }
 
-    /// Where a path of the machine is while the root is put together.
+    /// The place of a path of the machine while the root is built.
     fn inside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -479,7 +479,7 @@ fn change_root(root: &Path) -> Result<(), SandboxError> {
     // The old root lies over the new one, at the same place.
     umount2(".", MntFlags::MNT_DETACH).map_err(|errno| refused(errno.into()))?;
     nix::unistd::chdir("/").map_err(|errno| refused(errno.into()))?;
-    // A root that was made of pieces is a mount of its own kind; no mount of it may reach the machine.
+    // Private, so that no later mount in the new root propagates to the machine.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(|errno| refused(errno.into()))
 }

@@ -1,10 +1,9 @@
 //! A node's root on the machine itself: for a driver that runs already, in the machine's namespaces.
 //!
-//! To judge such a driver, the harness has to look where it works. A second mount namespace would not do: what is
-//! mounted
-//! in one appears in its peer, but a mount that is made read-only afterwards is so in one of them only. So the
-//! sandbox is here a PID namespace alone, and everything that it mounts lies below one directory of the machine,
-//! which the keeper takes away at the end. The ledger has it before it is made.
+//! To judge such a driver, the harness has to observe the driver's own mount namespace. A second one would not do: mounts
+//! propagate to it, but a mount that is made read-only afterwards is so in one namespace only. So this sandbox is a PID
+//! namespace alone, and all its mounts are below one directory of the machine, which the keeper removes at the end. The
+//! directory is in the ledger before it is made.
 
 use std::fs;
 use std::io;
@@ -23,7 +22,7 @@ use crate::observe;
 /// A driver that runs already, and where it can be met.
 #[derive(Debug, Clone)]
 pub struct SharedNode {
-    /// The directory below which the node's root is made. The driver must see what is mounted there.
+    /// The directory below which the node's root is made. Mounts there must be visible to the driver.
     pub below: PathBuf,
     /// A directory of the run's own, for what the driver need not see.
     pub private: PathBuf,

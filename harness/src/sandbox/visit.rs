@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::Layout;
 use crate::ledger::{self, Author, Entry, LedgerError, Life};
 
-/// A sandbox that is there now.
+/// An existing sandbox.
 #[derive(Debug, Clone)]
 pub struct Visit {
     name: String,
@@ -26,13 +26,13 @@ pub struct Visit {
 /// Why a sandbox could not be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
-    /// It has ended.
+    /// The sandbox has ended.
     #[error("the sandbox of {0} has just ended")]
     Gone(String),
     /// The kernel refused to enter a namespace.
     #[error("cannot enter the sandbox of {name}")]
     Refused {
-        /// Whose it is.
+        /// The id of its case.
         name: String,
         /// The kernel's answer.
         #[source]
@@ -40,19 +40,19 @@ pub enum VisitError {
     },
 }
 
-/// What ledgers say of sandboxes.
+/// The sandboxes in all ledgers.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Those that are still there: first those that wait to be looked at, and of them the oldest.
+    /// The existing sandboxes: kept ones first, and the oldest of them first.
     pub visits: Vec<Visit>,
     /// Ledgers that cannot be read: what their runs have is not listed.
     pub unreadable: Vec<LedgerError>,
 }
 
-/// The sandboxes of this user's runs, as far as they are still there.
+/// The existing sandboxes of this user's runs.
 ///
 /// # Errors
-/// When the directory of all runs is not this user's alone: what stands there could lead anywhere.
+/// When other users can write to the directory of all runs: its ledgers cannot be trusted.
 pub fn all() -> Result<Found, LedgerError> {
     all_in(&ledger::base())
 }
@@ -82,11 +82,11 @@ fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
         match entry {
             Entry::Run { author: began, .. } => author = began,
             Entry::SharedRoot { path, .. } => shared = Some(path),
-            // One that has claimed another file system is there twice.
+            // A sandbox that has claimed another file system has two entries.
             Entry::Sandbox { init, .. } if visits.iter().any(|visit| visit.init == init) => {}
             Entry::Sandbox { name, init, .. } if init.runs() => {
                 let root = shared.take().unwrap_or_else(|| Layout::standard().root().to_owned());
-                // What is played is there to be looked at from the beginning.
+                // The sandbox of a play can be entered from the beginning.
                 let waits = name.starts_with(PLAYING);
                 visits.push(Visit { name, init, root, run: run.to_owned(), author: author.clone(), waits });
             }
@@ -103,7 +103,7 @@ fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
 pub const PLAYING: &str = "playing ";
 
 impl Visit {
-    /// What the ledger calls it: the id of a case.
+    /// The name in the ledger: the id of a case.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -113,12 +113,12 @@ impl Visit {
         &self.run
     }
 
-    /// Whether it is there to be looked at: its case has ended, or it is played.
+    /// Whether the sandbox is kept for the user: its case has ended, or it is that of a play.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Where the node's root is in there.
+    /// The node's root in the sandbox.
     pub fn root(&self) -> &Path {
         &self.root
     }

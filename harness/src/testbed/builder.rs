@@ -24,7 +24,7 @@ use crate::manifest::{ExistingVolume, Manifest};
 use crate::node::NodeOptions;
 use crate::proxy::{self, Proxy, ProxyOptions};
 
-/// What a testbed is to be like.
+/// The settings of a testbed.
 #[derive(Debug)]
 #[must_use = "nothing is started before `surround` or `put_up`"]
 pub struct Builder {
@@ -43,7 +43,7 @@ pub struct Builder {
     patience: Duration,
 }
 
-/// How long a node may take to look at a driver, if nothing else is said: longer than any machine needs.
+/// The default time for a node to register a driver: longer than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Testbed {
@@ -77,8 +77,8 @@ impl Builder {
         Self { cgroup, ..self }
     }
 
-    /// Writes down what the driver is asked for: it outlives the testbed, and volumes of another one with the same
-    /// names, which `tag` tells apart.
+    /// For a driver that outlives the testbed: requests with lasting effects go to the ledger, and `tag` distinguishes its
+    /// volumes from those of another testbed with the same names.
     pub fn outlived(self, ledger: Option<Arc<Ledger>>, tag: String) -> Self {
         Self { ledger, tag, ..self }
     }
@@ -103,7 +103,7 @@ impl Builder {
         Self { controllers_unrecorded: true, ..self }
     }
 
-    /// With a driver of which there are objects and nothing else: these volumes, and what it would say of itself.
+    /// With a driver that exists only as API objects, with these volumes and capabilities.
     pub fn never_started(mut self, capabilities: Capabilities, volumes: Vec<ExistingVolume>) -> Self {
         self.manifest.volume.existing = volumes;
         Self { never_started: Some(capabilities), ..self }
@@ -255,7 +255,7 @@ pub(super) fn plugin_socket(layout: &Layout, driver: &str) -> Result<PathBuf, Te
 }
 
 impl Surroundings {
-    /// How a node is started in them, if nothing else is said: as the kubelet is.
+    /// The default options of a node in these surroundings: the kubelet's.
     pub fn node_options(&self) -> NodeOptions {
         NodeOptions::new(self.layout.clone(), &self.node, self.logs.join("manager.log"))
     }

@@ -1,4 +1,4 @@
-//! The classes that a driver's manifest describes, and the end of what was made for claims.
+//! The classes that a driver's manifest describes, and the deletion of claims and their volumes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-d
 /// The provisioner that made a volume, and deletes it.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// How long the driver may take to delete what was made for claims.
+/// The time for the driver to delete the volumes and snapshots of claims.
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl Surroundings {
@@ -56,8 +56,7 @@ impl Surroundings {
         })
     }
 
-    /// Deletes all snapshots and claims, and waits until the driver has deleted what was made for them. Returns what it
-    /// has not.
+    /// Deletes all snapshots and claims, and waits until the driver has deleted their volumes. Returns those that are left.
     pub async fn claims_leave(&self) -> Vec<String> {
         let api = &self.api_server;
         for snapshot in api.list::<Snapshot>() {

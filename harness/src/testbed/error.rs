@@ -1,4 +1,4 @@
-//! Why a testbed cannot be put up, or a part of it not be started again.
+//! The errors of putting up a testbed, and of starting a part of it again.
 
 use std::io;
 use std::path::PathBuf;

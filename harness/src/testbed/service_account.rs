@@ -1,5 +1,5 @@
-//! What a client of Kubernetes finds in its pod: the files of its service account, at the path that clients have built
-//! in, and the variables that lead to the server. Written where the sandbox has a `/run` of its own, and nowhere else.
+//! The service account of a Kubernetes client in a pod: its files, at the path that clients have built in, and the
+//! variables with the server's address. Written only into a sandbox's own `/run`.
 
 use std::collections::BTreeMap;
 use std::fs;

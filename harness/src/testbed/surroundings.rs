@@ -37,9 +37,9 @@ pub struct Surroundings {
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
-    /// The API, where the driver is a client of it.
+    /// The API over HTTP, if the driver is a client of it.
     pub(super) http: Option<HttpApi>,
-    /// What leads the driver there, as in a pod.
+    /// The variables with its address, as in a pod.
     pub(super) variables: BTreeMap<String, String>,
     /// Whether the driver was killed on purpose.
     pub(super) driver_killed: Cell<bool>,
@@ -55,7 +55,7 @@ pub struct Surroundings {
     pub(super) manifest: Manifest,
     pub(super) capabilities: Capabilities,
     pub(super) logs: PathBuf,
-    /// How long a node may take to look at a driver that is announced to it.
+    /// The time for a node to register a driver.
     pub(super) patience: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Surroundings {
         self.proxy.as_ref().expect("a driver was started")
     }
 
-    /// Where the driver's controller service answers.
+    /// The socket of the driver's controller service.
     pub(super) async fn controller_socket(&self) -> PathBuf {
         let driver = self.driver().lock().await;
         driver.controller_socket().unwrap_or_else(|| driver.socket().to_owned())
@@ -88,7 +88,7 @@ impl Surroundings {
         self.proxy.as_ref()
     }
 
-    /// What the driver said of itself when it was started first.
+    /// The driver's answers to the first questions.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -50,7 +50,7 @@ impl Pods {
     }
 }
 
-/// Returns when the containers of a pod are told to end.
+/// Returns when the pod is terminating.
 async fn ends(state: &mut watch::Receiver<PodState>) {
     drop(state.wait_for(|state| *state != PodState::Running).await);
 }

@@ -1,4 +1,4 @@
-//! Pods are followed for ever, and failed waits are told.
+//! Pods are followed for ever, and failed waits have events.
 
 use api::Meta;
 use api::clock::AdvancingClock;

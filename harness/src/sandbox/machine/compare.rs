@@ -1,4 +1,4 @@
-//! What was written over the machine's files: one layer, compared with what lies below it. Reads both, changes nothing.
+//! Finds the changes in a layer by comparing it with the directory below it. Reads both, changes nothing.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -16,20 +16,20 @@ pub struct Written {
     pub change: Change,
 }
 
-/// How something differs from what is on the machine.
+/// A difference from the machine's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It is new: a file of this size in bytes.
+    /// A new file of this size in bytes.
     MadeFile(u64),
-    /// It is new, with all that is in it.
+    /// A new directory with its content.
     MadeDirectory,
-    /// Its content was written.
+    /// The content was written.
     Written,
     /// Something else is at its place.
     Replaced,
-    /// It is gone.
+    /// The file was removed.
     Removed,
-    /// Its mode or its owner was changed: from what to what.
+    /// Mode or owner were changed: the old and the new ones.
     Attributes(String, String),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Written {
     }
 }
 
-/// Everything that differs below one layer. A directory that is new stands for what is in it.
+/// The changes in a layer. The content of a new directory is not listed.
 pub(super) fn written(layer: &Layer) -> Vec<Written> {
     let held = |fd: &dyn AsRawFd| PathBuf::from(format!("/proc/self/fd/{}/.", fd.as_raw_fd()));
     let (upper, lower) = (held(&layer.upper), held(&layer.lower));
@@ -85,7 +85,7 @@ pub(super) fn written(layer: &Layer) -> Vec<Written> {
     found
 }
 
-/// How one thing differs, if it does: what is only copied from below, in order to be opened for writing, does not.
+/// The difference of a file, if any: a file that was only opened for writing, and so copied, has none.
 fn change(now: &Metadata, before: Option<&Metadata>, upper: &Path, lower: &Path) -> Option<Change> {
     let is_whiteout = now.file_type().is_char_device() && now.rdev() == 0;
     match before {

@@ -38,7 +38,7 @@ const FOUND: [&str; 13] = [
 /// File systems of the kernel that programs look for.
 const MOUNTED: [&str; 2] = ["mqueue", "hugepages"];
 
-/// How many loop devices are made at a time, and how many are kept ready beside those in use.
+/// The number of loop devices that are made at a time, and that are kept ready beside those in use.
 const READY: u32 = 64;
 
 /// Furnishes the directory that will be `/dev`.
@@ -93,7 +93,7 @@ fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     let used =
         table::numbers().into_iter().filter(|number| table::is_bound(*number)).max().unwrap_or_default();
     loops.extend(0..(used + READY / 2).next_multiple_of(READY));
-    // As the kernel, or udev, makes them here: binds of the nodes show their mode to drivers and pods.
+    // With the machine's mode and group, since drivers and pods see them through binds.
     let (mode, group) =
         fs::metadata("/dev/loop0").map_or((0o600, 0), |metadata| (metadata.mode(), metadata.gid()));
     for number in loops {
@@ -115,7 +115,7 @@ fn mapper_major() -> Option<u32> {
     blocks.lines().find_map(|line| line.trim().strip_suffix(" device-mapper")?.trim().parse().ok())
 }
 
-/// Whether a mapped device stands on anything but loop devices.
+/// Whether a mapped device is on any other device than loop devices.
 fn is_of_machine(name: &str, depth: u32) -> bool {
     let below = fs::read_dir(format!("/sys/block/{name}/slaves")).into_iter().flatten().flatten();
     below.filter_map(|entry| entry.file_name().into_string().ok()).any(|below| match depth.checked_sub(1) {
@@ -136,7 +136,7 @@ fn make_node(place: &Path, kind: FileType, device: u64, mode: u32, group: u32) -
 
 /// Shows a device or a file system of the machine's `/dev` in this one.
 fn show(machines: &Path, place: &Path) -> Result<(), SandboxError> {
-    // What its user may not have is not there.
+    // A directory that the user may not read is left out.
     let Ok(tree) = cloned(machines) else { return Ok(()) };
     if !machines.is_dir() {
         fs::write(place, "").map_err(|source| path_error(place, source))?;

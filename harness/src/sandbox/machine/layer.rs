@@ -1,4 +1,4 @@
-//! One layer over a directory of the machine. Mounts one overlay; what is written to it lies in memory.
+//! A layer over a directory of the machine: an overlay whose writes are kept in memory.
 
 use std::fs;
 use std::io;
@@ -13,23 +13,22 @@ use super::mode_of;
 use crate::sandbox::SandboxError;
 use crate::sandbox::furnish::{make_dir, path_error};
 
-/// A directory of the machine and what was written over it.
+/// A directory of the machine with its layer.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// Where both are seen together.
+    /// The mount point of the overlay.
     pub(super) at: PathBuf,
-    /// The machine's directory, without what is mounted below it.
+    /// The machine's directory, without the mounts below it.
     pub(super) lower: OwnedFd,
-    /// What was written.
+    /// The directory with the writes.
     pub(super) upper: OwnedFd,
 }
 
-/// How the kernel is to lay it: the modes of a large file can change without a copy of it, a directory can be renamed,
-/// and all files have the device number of the overlay, by which a loop device over one of them is known as this
-/// sandbox's.
+/// Options of the overlay: the mode of a large file can change without a copy, a directory can be renamed, and all files
+/// have the overlay's device number, which identifies a loop device over one of them as this sandbox's.
 const OF_ROOT: &str = "metacopy=on,redirect_dir=on,index=off,xino=on";
 
-/// In a user namespace marks lie in the attributes that a user may write, and not all of it can be had.
+/// Options in a user namespace: the overlay's marks are in `user.` attributes, and the other features are not available.
 const OF_USER: &str = "userxattr,index=off";
 
 impl Layer {

@@ -34,16 +34,15 @@ const OF_KERNEL: [&str; 15] = [
     "tracefs",
 ];
 
-/// What becomes of a mount.
+/// The treatment of a mount in the new root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// A layer over it takes what is written.
+    /// A layer takes all writes.
     Layer,
-    /// It can only be read.
     ReadOnly,
-    /// It is as it is outside: nothing can be written to it, or it is the kernel.
+    /// Unchanged: it cannot be written, or it is an interface of the kernel.
     AsItIs,
-    /// It is not there: looking at it could mount something.
+    /// Left out: a look at it could trigger a mount.
     Hidden,
     /// The sandbox has something else at its place.
     Own,
@@ -54,7 +53,7 @@ pub(super) fn is_own(path: &Path) -> bool {
     OWN.iter().any(|own| path.starts_with(own))
 }
 
-/// What becomes of a mount other than the root.
+/// The treatment of a mount other than the root.
 pub(super) fn treatment(mount: &Mount) -> Treatment {
     let fstype = mount.fstype.as_str();
     let is_read_only = |options: &str| options.split(',').any(|option| option == "ro");
@@ -83,8 +82,7 @@ pub(super) fn flags(options: &str) -> MsFlags {
     options.split(',').map(flag).collect()
 }
 
-/// The mounts that a path can lead to, the root first and each before what is mounted on it. What another mount covers
-/// is left out.
+/// The mounts that paths can reach, the root first and each before the mounts on it. Covered mounts are left out.
 pub(super) fn visible(mounts: Vec<Mount>) -> Vec<Mount> {
     let Some(root) = mounts.iter().rfind(|mount| mount.target == Path::new("/")).map(|mount| mount.id) else {
         return mounts;
