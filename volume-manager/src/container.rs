@@ -45,7 +45,6 @@ use crate::event::MountedVolume;
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     pub pod: &'a Pod,
-    /// One of the pod's containers.
     pub container: &'a Container,
     /// The pod's volumes, all of them mounted.
     pub volumes: &'a BTreeMap<OuterName, MountedVolume>,
@@ -100,7 +99,7 @@ pub struct ContainerConfig {
     pub devices: Vec<Device>,
     pub environment: Environment,
     pub hostname: String,
-    /// Its log below the pod's log directory.
+    /// The container's log below the pod's log directory.
     pub log_path: PathBuf,
     /// Labels, by which the node finds the container again.
     pub labels: BTreeMap<&'static str, String>,

@@ -26,7 +26,7 @@ pub struct Wanted {
     pub plugin: PluginName,
     /// Whether the attach/detach controller has to attach it.
     pub attachable: bool,
-    /// Whether it is staged, or has a global map.
+    /// Whether the volume is staged, or has a global map.
     pub device_mountable: bool,
     /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,

@@ -80,14 +80,14 @@ pub enum Command {
 /// A report of a running operation.
 #[derive(Debug)]
 pub enum Report {
-    /// It has learned something and waits until the actual state has it.
+    /// The operation has a transition, and waits until the actual state has applied it.
     Learned {
         /// The change of the actual state.
         transition: Transition,
         /// Answers the operation; `Withdrawn` ends it.
         done: oneshot::Sender<Result<(), Withdrawn>>,
     },
-    /// It has ended.
+    /// The operation has ended.
     Finished(Outcome),
 }
 
@@ -118,7 +118,7 @@ pub enum Outcome {
     /// With success.
     Done,
     Failed(Failed),
-    /// It panicked: a bug of ours, counted as a failure.
+    /// The operation panicked: a bug of ours, counted as a failure.
     Panicked(String),
 }
 
@@ -143,7 +143,7 @@ pub struct MountedVolume {
     pub plugin: PluginName,
     /// Filesystem or block.
     pub mode: VolumeMode,
-    /// Its path, and what the container runtime must know about it.
+    /// The path of the mount, and the facts that the container runtime needs.
     pub mounted: Mounted,
     /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,

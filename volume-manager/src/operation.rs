@@ -41,15 +41,15 @@ pub enum Operation {
     Detach(Arc<DetachVolume>),
     /// Mounts a filesystem volume for a pod: stages it if needed, then publishes it.
     Mount(Arc<MountVolume>),
-    /// The same for a block volume.
+    /// Maps a block volume into a pod.
     Map(Arc<MountVolume>),
     /// Unmounts a filesystem volume from a pod.
     Unmount(Arc<UnmountVolume>),
-    /// The same for a block volume.
+    /// Unmaps a block volume from a pod.
     Unmap(Arc<UnmountVolume>),
     /// Unmounts a filesystem volume from the node (unstage).
     UnmountDevice(Arc<UnmountDevice>),
-    /// The same for a block volume.
+    /// Removes a block volume from the node.
     UnmapDevice(Arc<UnmountDevice>),
     /// Expands a volume that a pod uses.
     Expand(Arc<ExpandVolume>),

@@ -40,7 +40,7 @@ pub struct Populator {
     looking: BTreeSet<PodUid>,
     /// Pods to resolve again after a failure.
     retries: BTreeSet<(Instant, PodUid)>,
-    /// How many resolutions have started.
+    /// The number of resolutions that have started.
     looks: u64,
     sources_ready: bool,
     /// Pods that were known when the sources became ready and have not been resolved since.
@@ -53,7 +53,7 @@ pub struct Populator {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PodState {
-    /// Its containers may run.
+    /// The pod's containers may run.
     #[default]
     Running,
     /// The containers are being stopped: no new volume is mounted, mounted volumes stay.
@@ -62,7 +62,7 @@ pub enum PodState {
     RuntimeGone,
 }
 
-/// What is known about a pod.
+/// A pod, as the populator knows it.
 #[derive(Debug, Default)]
 struct Tracked {
     /// The object; `None` before it was added and after it was removed.

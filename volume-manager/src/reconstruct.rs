@@ -33,9 +33,9 @@ pub struct Reconstruction {
 pub struct Recovered {
     pub volume: VolumeName,
     pub plugin: PluginName,
-    /// Its spec and mounts, as far as the disk tells.
+    /// The volume's spec and mounts, as far as they are known from disk.
     pub rebuilt: Rebuilt,
-    /// The pod that has it; `None` if it is only staged.
+    /// The pod that has the volume; `None` if it is only staged.
     pub pod: Option<PodUid>,
 }
 

@@ -1,8 +1,8 @@
 //! Recovery after a restart: volumes that a previous run left on this node are reconstructed, compared with the
 //! node's object, and identified where their directories do not say which volume they are.
 //!
-//! [`Recovery`] observes events, and [`Recovery::decide`] says what follows from them. Neither does IO: what a
-//! step asks for is run by the manager, and comes back as an event.
+//! [`Recovery`] observes events, and [`Recovery::decide`] returns the next steps. Neither does IO: the manager runs the
+//! steps, and their results come back as events.
 
 mod desired;
 pub(crate) mod identify;
@@ -64,8 +64,8 @@ struct UnidentifiedDirectory {
     search: Search,
 }
 
-/// How far recovery has come. It may go back from `Complete`: a volume that is identified late has to be
-/// compared with the node's object.
+/// The progress of recovery. It may go back from `Complete`: a volume that is identified late has to be compared with
+/// the node's object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
     /// The directories have not been read.
@@ -166,8 +166,8 @@ impl Recovery {
         self.events.push(event);
     }
 
-    /// The next steps. To be called again once they are done, until there are none: what is adopted changes the
-    /// state that the rest depends on.
+    /// The next steps. Call it again once they are done, until there are none: an adopted volume changes the state that
+    /// later steps depend on.
     pub(crate) fn decide(&mut self, view: View<'_>, now: Instant) -> Vec<Step> {
         let mut steps = Vec::new();
         for event in std::mem::take(&mut self.events) {

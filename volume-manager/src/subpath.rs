@@ -35,7 +35,7 @@ pub enum SubPathError {
     /// The path contains `..`.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     Backwards(String),
-    /// Its missing directories could not be created.
+    /// The missing directories of a sub-path could not be created.
     #[error("failed to create subPath directory")]
     Create(#[source] HostError),
     /// The path could not be opened beneath the volume, or not be bound.

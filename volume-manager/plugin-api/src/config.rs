@@ -36,7 +36,7 @@ impl Config {
     }
 }
 
-/// How often the CSI client connects and probes capabilities.
+/// Whether the CSI client connects and asks for capabilities as often as the kubelet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientStyle {

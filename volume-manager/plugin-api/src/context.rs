@@ -235,7 +235,6 @@ impl EventSink {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     pub about: Reference,
-    /// Whether it is a warning.
     pub severity: Severity,
     /// One word for programs.
     pub reason: Reason,

@@ -1,8 +1,7 @@
 //! Errors of operations, and the class that decides what is assumed about the volume afterwards.
 //!
-//! The class is set where an error arises, since only that code knows what was called and how far it got: each
-//! boundary's error enum implements [`Classified`], and `?` turns it into a [`Failure`]. No class is derived
-//! from a text later.
+//! The class is set where an error arises, since only that code knows the call and its progress: each boundary's error
+//! enum implements [`Classified`], and `?` turns it into a [`Failure`]. No class is derived from a text later.
 
 use std::error::Error;
 use std::fmt;
@@ -56,8 +55,7 @@ impl Failure {
         self.sign
     }
 
-    /// The same error with another class, for a caller that knows more: an error before any risky call is transient for
-    /// any cause.
+    /// Changes the class, for a caller that knows more: an error before any risky call is transient, whatever its cause.
     #[must_use]
     pub fn with_class(self, class: ErrorClass) -> Self {
         Self { class, ..self }
@@ -68,7 +66,7 @@ impl Failure {
         chain(&*self.error)
     }
 
-    /// The same for users: without paths of the node.
+    /// The message for users, without paths of the node.
     pub fn told(&self) -> String {
         told(&*self.error)
     }

@@ -8,7 +8,7 @@ use api::names::{AttachmentName, DriverName, VolumeName};
 use api::{Attachment, CsiDriver, Node};
 use serde::{Deserialize, Serialize};
 
-/// What the manager knows beyond its volumes. Shared and never changed in place: operations take the newest
+/// The API objects and drivers that the manager knows. Shared and never changed in place: operations take the newest
 /// with [`OperationContext::facts`](crate::OperationContext::facts).
 #[derive(Debug, Clone, Default)]
 pub struct Facts {

@@ -39,7 +39,7 @@ impl Paths {
         self.root.join("plugins_registry")
     }
 
-    /// The file that says in which container a plugin's mount tools run.
+    /// The file that names the container in which a plugin's mount tools run.
     pub fn plugin_container(&self, plugin: &PluginName) -> PathBuf {
         self.root.join("plugin-containers").join(format!("{}.json", plugin.escaped()))
     }

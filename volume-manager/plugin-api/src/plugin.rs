@@ -114,7 +114,7 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
 /// Measures the volumes of pods.
 #[async_trait]
 pub trait Meter: fmt::Debug + Send + Sync {
-    /// The usage and the condition of a volume as a pod has it.
+    /// The usage and the condition of a pod's volume.
     async fn stats(&self, cx: &OperationContext, spec: &Spec, pod: &PodUid) -> Result<VolumeStats, Failure>;
 }
 

@@ -1,4 +1,4 @@
-//! What plugins find on disk after a restart.
+//! The volumes that plugins reconstruct from disk after a restart.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

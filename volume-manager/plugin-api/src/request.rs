@@ -38,11 +38,10 @@ pub struct SetUp {
 /// The state of a mount or stage when an operation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Before {
-    /// It does not exist.
     Absent,
-    /// It may exist.
+    /// The mount may exist.
     Uncertain,
-    /// It exists and only has to be updated.
+    /// The mount exists and only has to be updated.
     Mounted,
 }
 

@@ -1,4 +1,4 @@
-//! What an operation can learn about its volume: the only changes of the actual state that operations make.
+//! Transitions: the only changes of the actual state that operations report.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::request::Mounted;
 use crate::spec::Spec;
 
-/// A change of what is known about one volume.
+/// A change of one volume in the actual state.
 ///
-/// Marks come before the risky call that they announce, results after it. The result of a failed step only has
-/// the error's class: what follows from it depends on the state before the step.
+/// Marks come before the risky call that they announce, results after it. The result of a failed step has only
+/// the error's class: its consequence depends on the state before the step.
 #[derive(Debug, Clone)]
 pub enum Transition {
     /// The volume is attached, or does not have to be: it is added to the actual state.
     Attached {
         spec: Arc<Spec>,
         plugin: PluginName,
-        /// Whether it has to be attached.
+        /// Whether the volume has to be attached.
         attachable: bool,
         /// The device's path or attachment; empty if it is not known.
         device_path: String,
@@ -48,7 +48,6 @@ pub enum Transition {
     DeviceFailed {
         /// The staging path or global map.
         path: PathBuf,
-        /// What the error says about the effect.
         class: ErrorClass,
         /// The label it was to be mounted with; empty for none.
         selinux_label: String,

@@ -33,9 +33,9 @@ pub struct VolumeRecord {
 /// Whether a volume is attached by the attach/detach controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachability {
-    /// It has to be, and is.
+    /// The volume has to be attached, and is.
     Yes,
-    /// It does not have to be, or is not.
+    /// The volume does not have to be attached, or is not.
     No,
     /// Unknown: it was reconstructed from disk and not compared with the node's object yet.
     Unknown,
@@ -51,7 +51,7 @@ pub enum Device {
         /// The staging path or global map.
         at: PathBuf,
     },
-    /// It may be staged: an attempt was cut short, or an unstage has failed.
+    /// The volume may be staged: an attempt was interrupted, or an unstage has failed.
     Uncertain {
         /// The staging path or global map.
         at: PathBuf,
@@ -81,7 +81,7 @@ pub struct PodEntry {
 pub enum PodMount {
     /// An operation mounts it for the first time. If that certainly fails, it is not mounted.
     Attempted,
-    /// It may be mounted: an attempt was cut short, or an unmount has failed.
+    /// The volume may be mounted: an attempt was interrupted, or an unmount has failed.
     Uncertain,
     Mounted(Mounted),
 }

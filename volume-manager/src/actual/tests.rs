@@ -71,7 +71,7 @@ fn device_failed_with(label: &str, class: ErrorClass) -> Transition {
     Transition::DeviceFailed { path: "/at".into(), class, selinux_label: label.to_owned() }
 }
 
-/// Tries every transition in every state, and writes down what becomes of it.
+/// Applies every transition in every state. Returns a table of the new states.
 fn table(
     states: &[(&str, Vec<Transition>)],
     transitions: &[(&str, Transition)],

@@ -37,7 +37,7 @@ fn replace(text: &str, mut value: impl FnMut(&str) -> String) -> String {
             replaced.push_str(&value(name));
             rest = tail;
         } else {
-            // A lone dollar stands for itself.
+            // A lone dollar is kept.
             replaced.push('$');
             rest = after;
         }

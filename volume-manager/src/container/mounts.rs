@@ -39,7 +39,7 @@ pub enum Source {
     /// The content of an image, which the runtime mounts.
     Image {
         reference: String,
-        /// A path in the image; empty for all of it.
+        /// A path in the image; empty for the whole image.
         sub_path: String,
     },
 }

@@ -52,7 +52,7 @@ pub enum OciError {
     /// A group is set without a user.
     #[error("cannot run as a group without a user")]
     GroupWithoutUser,
-    /// A part of it does not conform to the OCI specification.
+    /// A part of the configuration does not conform to the OCI specification.
     #[error("cannot write the container's configuration")]
     Spec(#[from] OciSpecError),
 }

@@ -48,9 +48,9 @@ pub struct Security {
     pub privileged: bool,
     /// The capabilities of its root user.
     pub capabilities: BTreeSet<String>,
-    /// Whether its processes cannot gain privileges.
+    /// Whether the container's processes cannot gain privileges.
     pub no_new_privileges: bool,
-    /// Whether its root file system is read-only.
+    /// Whether the container's root file system is read-only.
     pub read_only_root: bool,
     /// The seccomp profile; one of the node's by its path.
     pub seccomp: Profile,

@@ -146,7 +146,7 @@ async fn container_that_mounts_its_own_hosts_file_gets_no_other() {
     assert_eq!(scene.configure().await.unwrap().mounts.len(), 1);
 }
 
-/// The next start of a container removes what it wrote into the file, and addresses that the pod no longer has.
+/// The next start of a container rewrites the hosts file: without the container's lines, and with the pod's new addresses.
 #[tokio::test]
 async fn the_hosts_file_is_written_anew_at_each_start() {
     let Some(mut scene) = Scene::set().await else { return };

@@ -1,9 +1,9 @@
-//! The attach/detach controller: attaches what pods want to the nodes they are bound to, and detaches what no pod wants
-//! once the node has let go of it.
+//! The attach/detach controller: attaches the volumes of pods to the nodes that the pods are bound to, and detaches a
+//! volume that no pod wants once the node no longer uses it.
 //!
-//! It keeps three promises to the node. A volume is detached only while the node does not say that it uses
-//! it, unless the node is long gone or was declared so. The node's object stops saying "attached" before the
-//! volume is detached. And a volume for one node is never certainly attached to two.
+//! It keeps three promises to the node. A volume is detached only while it is not in the node's `volumesInUse`, unless the
+//! node has not been ready for long or was declared out of service. It is removed from the node's `volumesAttached` before
+//! it is detached. And a volume for one node is never certainly attached to two.
 
 mod book;
 mod cluster;
@@ -34,7 +34,7 @@ use cluster::{Cluster, Desired};
 use plan::{PATIENCE, Step};
 use reports::{Reports, names};
 
-/// How often what is attached is compared with what the attachments say.
+/// The period of the comparison between the attached volumes and their attachments.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
 
 /// A running controller. It stops when this is dropped.
@@ -75,7 +75,7 @@ impl AttachDetach {
             pending: Pending::default(),
             reports: Reports::default(),
             verify_at: None,
-            told: BTreeSet::new(),
+            reported_conflicts: BTreeSet::new(),
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             sender,
@@ -90,7 +90,7 @@ impl Drop for AttachDetach {
     }
 }
 
-/// What operations work with.
+/// The context of operations.
 #[derive(Debug, Clone)]
 struct Hands {
     api: Arc<dyn ApiSource>,
@@ -124,8 +124,8 @@ struct Controller {
     pending: Pending,
     reports: Reports,
     verify_at: Option<Instant>,
-    /// Conflicts whose pods have been told, so that they are told once.
-    told: BTreeSet<(VolumeName, NodeName)>,
+    /// Conflicts whose pods got an event, so that they get one event each.
+    reported_conflicts: BTreeSet<(VolumeName, NodeName)>,
     running: BTreeMap<plugin_api::OperationId, Operation>,
     tasks: JoinSet<()>,
     sender: mpsc::UnboundedSender<Event>,
@@ -173,10 +173,10 @@ impl Controller {
             Event::Written(name, Ok(object)) => {
                 if let Object::Node(node) = &object {
                     self.reports.written(&name, &node.volumes_attached);
-                    self.cluster.take_told(&name, &node.volumes_attached);
+                    self.cluster.take_written(&name, &node.volumes_attached);
                 }
             }
-            // One that has no object, too: until its watch has said so, it would be written to again at once.
+            // Also for a node without an object: until the watch reports its deletion, it would be written to again at once.
             Event::Written(node, Err(_)) => self.reports.failed(node, now),
             Event::Missing(missing) => {
                 let Some(book) = &mut self.book else { return };
@@ -205,7 +205,7 @@ impl Controller {
                 entry.spec = Some(Arc::clone(&wanted.spec));
             }
         }
-        self.told.retain(|key| desired.contains_key(key));
+        self.reported_conflicts.retain(|key| desired.contains_key(key));
         self.pending.take_due(now);
         let steps = plan::plan(&self.cluster, &self.reports, &desired, &book, now, self.config.force_detach);
         for step in steps {
@@ -239,7 +239,7 @@ impl Controller {
             }
             Step::Attach(volume, node) => {
                 let Some(wanted) = desired.get(&(volume.clone(), node.clone())) else { return };
-                self.told.remove(&(volume.clone(), node.clone()));
+                self.reported_conflicts.remove(&(volume.clone(), node.clone()));
                 let request = AttachVolume {
                     volume,
                     spec: Arc::clone(&wanted.spec),
@@ -251,7 +251,9 @@ impl Controller {
             }
             Step::Conflict(volume, node, message) => {
                 let key = (volume, node);
-                if let Some(wanted) = desired.get(&key).filter(|_| self.told.insert(key.clone())) {
+                if let Some(wanted) =
+                    desired.get(&key).filter(|_| self.reported_conflicts.insert(key.clone()))
+                {
                     let pods: Vec<_> = wanted.pods.values().cloned().collect();
                     self.tell(&pods, Severity::Warning, Reason::FailedAttachVolume, &message);
                 }
@@ -311,7 +313,7 @@ impl Controller {
         match result {
             Ok(()) => {
                 book.remove(&request.volume, &request.node);
-                // What failed there will not be tried again; what fails on other nodes has a ladder of its own.
+                // A failed operation of this node is not tried again; operations of other nodes have back-offs of their own.
                 let (volume, node) = (&request.volume, &request.node);
                 self.pending.end_back_off(|rung| {
                     rung.key.volume == *volume && rung.key.node.as_ref().is_none_or(|other| other == node)
@@ -319,7 +321,7 @@ impl Controller {
             }
             Err(failed) => {
                 tracing::info!(error = failed.message(), "cannot detach");
-                // Whether it still is attached is unknown now. It is reported again only once it certainly is.
+                // It is uncertain now whether the volume is attached. It is listed again only once it certainly is.
                 if let Some(entry) = book.get_mut(&request.volume, &request.node) {
                     entry.certain = false;
                 }
@@ -327,7 +329,7 @@ impl Controller {
         }
     }
 
-    /// Writes to every node what is attached to it, where that differs from what it is told.
+    /// Writes `volumesAttached` of every node whose list differs from the attached volumes.
     fn write_reports(&mut self, book: &Book, now: Instant) {
         for (name, node) in &self.cluster.nodes {
             if !self.cluster.manages(name) || !self.reports.may_write(name, now) {
@@ -336,8 +338,8 @@ impl Controller {
             let report = book.report(name);
             let wanted = names(&report);
             let seen = wanted == names(&node.volumes_attached);
-            let told = self.reports.told(name).is_none_or(|told| *told == wanted);
-            if seen && told && !self.reports.is_doubtful(name) {
+            let is_written = self.reports.last_written(name).is_none_or(|last| *last == wanted);
+            if seen && is_written && !self.reports.is_doubtful(name) {
                 continue;
             }
             self.reports.begun(name.clone());
@@ -351,7 +353,7 @@ impl Controller {
         }
     }
 
-    /// Looks from time to time whether what is believed to be attached still is.
+    /// Checks periodically that attached volumes still have their attachments.
     fn verify(&mut self, book: &Book, now: Instant) {
         let due = *self.verify_at.get_or_insert(now + VERIFY_EVERY);
         if due > now {
@@ -393,7 +395,8 @@ impl Controller {
     }
 }
 
-/// What is attached when the controller starts: what nodes are told is; what has an attachment may be.
+/// The book when the controller starts: a volume in a node's `volumesAttached` is attached; a volume with an attachment
+/// may be.
 fn first_book(cluster: &Cluster, registry: &Registry) -> Book {
     let mut book = Book::default();
     for (name, node) in &cluster.nodes {
@@ -427,7 +430,7 @@ async fn missing(
     for (volume, node, spec) in known {
         let Ok(plugin) = hands.registry.pick(&spec) else { continue };
         let Some(attacher) = plugin.attacher() else { continue };
-        // What cannot be asked is believed.
+        // If the attachment cannot be read, the volume counts as attached.
         if let Ok(false) = attacher.is_attached(&remote, &spec, &node).await {
             missing.push((volume, node));
         }

@@ -162,7 +162,7 @@ fn listed_volume_of_the_node_stays_listed_until_everything_is_identified() {
     "#]]);
 }
 
-/// The controller may have attached it, and not have said so in the node's object yet.
+/// The controller may have attached the volume before the node's object lists it.
 #[test]
 fn volume_found_on_disk_and_in_the_list_is_listed_until_it_is_gone() {
     let listed = Event::FirstRead(vec!["a".into()]);

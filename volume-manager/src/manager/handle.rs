@@ -14,7 +14,7 @@ use crate::event::{Command, Event, Measured, MountedVolume, Notice, Registration
 use crate::populator::PodState;
 use crate::waits::WaitError;
 
-/// How long the kubelet waits until the volumes of a pod are mounted, and until they are unmounted.
+/// The kubelet's time limit for the volumes of a pod to be mounted, and to be unmounted.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(123);
 
 /// A running volume manager. Clones refer to the same manager; it runs until [`shutdown`](Self::shutdown) or

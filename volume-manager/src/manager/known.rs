@@ -1,4 +1,4 @@
-//! What is known of API objects and of drivers on this node, beyond pods and their volumes.
+//! The API objects and the drivers that the manager knows, beyond pods and their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

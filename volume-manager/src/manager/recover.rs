@@ -1,4 +1,4 @@
-//! Carries out what recovery decides: calls run in tasks of their own, and what they find comes back as events.
+//! Carries out the steps of recovery: calls run in tasks of their own, and their results come back as events.
 
 use std::sync::Arc;
 

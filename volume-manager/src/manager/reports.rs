@@ -1,4 +1,4 @@
-//! Reports of running operations: what they learn, and how they end.
+//! Reports of running operations: their transitions and their outcomes.
 
 use api::names::VolumeName;
 use plugin_api::error::{Sign, Withdrawn};

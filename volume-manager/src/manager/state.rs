@@ -26,8 +26,8 @@ impl Manager {
         self.dirty.insert(volume.clone());
     }
 
-    /// Forgets a volume that is neither attached nor mounted any more. While an operation runs on it nothing
-    /// happens: the end of that operation has it planned again.
+    /// Forgets a volume that is neither attached nor mounted any more. Does nothing while an operation runs on it: the
+    /// end of that operation plans the volume again.
     pub(super) fn forget(&mut self, volume: &VolumeName) {
         if self.pending.on(volume).next().is_some() {
             return;

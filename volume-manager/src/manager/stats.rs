@@ -1,4 +1,4 @@
-//! The statistics of a pod's volumes: asked of their plugins beside the loop, which goes on meanwhile.
+//! The statistics of a pod's volumes, which plugins collect in tasks beside the loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use plugin_api::registry::Registry;
 
 use super::{DetachVolume, Failed};
 
-/// Detaches the volume. The plugin is called even if it would not attach such a volume any more.
+/// Detaches the volume. The plugin is called even if it no longer attaches such volumes.
 pub(crate) async fn run(
     request: &DetachVolume,
     remote: &Remote<'_>,

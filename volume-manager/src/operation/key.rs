@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Operation;
 
-/// What an operation excludes others from while it runs: a volume, for one pod or all, on one node or all.
+/// The volume that an operation locks while it runs, for one pod or all, on one node or all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub volume: VolumeName,

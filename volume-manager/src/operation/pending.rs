@@ -88,18 +88,18 @@ pub enum Admission {
     Started(OperationId),
     /// An operation that excludes it runs. Plan it again when that one has ended.
     Busy,
-    /// It is in back-off. Plan it again when [`Pending::take_due`] returns its volume.
+    /// The operation is in back-off. Plan it again when [`Pending::take_due`] returns its volume.
     NotDue,
 }
 
 /// The end of an operation, for its ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It succeeded: the ladder is removed.
+    /// The operation succeeded: its ladder is removed.
     Well,
-    /// It failed: the next wait is longer.
+    /// The operation failed: the next wait is longer.
     Badly,
-    /// It was withdrawn: the ladder stays as it was.
+    /// The operation was withdrawn: its ladder stays as it was.
     Unwanted,
 }
 

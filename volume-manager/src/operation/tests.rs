@@ -1,5 +1,4 @@
-//! What operations refuse before anything is risked, and what they are told of: each check, and that without
-//! its reason nothing is in the way.
+//! The checks of operations before a risky call: each with a reason that fails it and without.
 
 mod words;
 

@@ -54,7 +54,7 @@ use self::volume::CsiVolume;
 
 pub const NAME: &str = "kubernetes.io/csi";
 
-/// How long an operation waits until the CSIDriver objects have been listed.
+/// The time limit of an operation's wait for the list of CSIDriver objects.
 const DRIVERS_KNOWN: Duration = Duration::from_secs(10);
 
 /// The plugin of all CSI drivers.

@@ -39,7 +39,7 @@ pub(super) enum Medium {
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    /// The directory of the ready marker: a file that says that the volume is complete.
+    /// The directory of the ready marker, a file that marks the volume as complete.
     pub(super) ready: PathBuf,
 }
 
@@ -277,7 +277,7 @@ impl VolumePlugin for EmptyDirPlugin {
         };
         cx.mark.pod_uncertain().await?;
         let made = dir.set_up(cx, &medium, &request.pod, request.group).await;
-        // Some of it may exist after any failure.
+        // A part of the volume may exist after any failure.
         made.map_err(|error| Failure::from(error).with_class(ErrorClass::Uncertain))?;
         Ok(Mounted { path: dir.path, read_only: false, managed: true, selinux_relabel: true })
     }

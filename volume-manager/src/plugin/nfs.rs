@@ -128,8 +128,8 @@ impl VolumePlugin for NfsPlugin {
     }
 }
 
-/// Removes what a failed mount may have left. If that fails, the failure becomes uncertain; the mount's error
-/// is returned in both cases.
+/// Removes the leftovers of a failed mount. If that fails, the failure becomes uncertain; the mount's error is returned in
+/// both cases.
 pub(super) async fn undo(cx: &OperationContext, dir: &std::path::Path, failure: Failure) -> Failure {
     match cleanup::mount_point(&*cx.host, dir, Check::Extensive).await {
         Ok(()) => failure.with_class(ErrorClass::Final),

@@ -1,5 +1,4 @@
-//! The node's own kinds of volumes, tried on the real kernel: what is there, with which mode and owner, and
-//! what is left.
+//! The node's own kinds of volumes on the real kernel: their files with modes and owners, and their leftovers.
 
 mod content;
 mod elsewhere;

@@ -28,7 +28,7 @@ pub struct Resolved {
 /// A volume that a pod may use.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Its spec for the plugin.
+    /// The volume's spec for the plugin.
     pub spec: Spec,
     /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,

@@ -1,4 +1,4 @@
-//! When a pod is looked at, and what a look puts into the books.
+//! When the claims of a pod are resolved, and the desired state after that.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use plugin_api::{Mounted, PodRecord, Transition};
 use super::*;
 use crate::plugin::testing::{DRIVER, volume};
 
-/// A populator and the books it writes, with a clock that stands.
+/// A populator with its desired state and a clock that does not advance.
 struct Fixture {
     populator: Populator,
     desired: DesiredState,
@@ -425,7 +425,7 @@ fn refresh_waits_until_all_volumes_resolve() {
     assert!(refreshed(&f), "the sync is not over before");
 }
 
-/// Compares what is wanted after a look at `web` that found this under the name `data`.
+/// Compares the desired state after a resolution of `web` whose volume `data` has this spec.
 fn wants(change: impl FnOnce(&mut Fixture), spec: Spec, expected: Expect) {
     let mut f = Fixture::new();
     change(&mut f);

@@ -19,15 +19,14 @@ const SEARCH_AGAIN: Duration = Duration::from_secs(30);
 /// The state of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
-    /// It is to be started.
+    /// The search is to be started.
     Due,
-    /// It runs.
     Running,
-    /// It runs, and an object has appeared since that it may have missed.
+    /// The search runs, and may have missed an object that has appeared since its start.
     Overtaken,
-    /// It failed because a call failed; it is repeated at this time.
+    /// A call of the search failed; the search is repeated at this time.
     Unanswered(Instant),
-    /// It found nothing. Only a new object can change that.
+    /// The search found nothing. Only a new object can change that.
     Done,
 }
 

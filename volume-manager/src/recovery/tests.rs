@@ -1,4 +1,4 @@
-//! What follows from each event in each state, as tables: a changed decision is a changed line here.
+//! The steps after each event in each state, as tables: a changed decision is a changed line here.
 
 use api::Meta;
 use api::names::PluginName;
@@ -451,7 +451,7 @@ fn directory_in_use_is_not_searched_for() {
                 observe(world, node_read());
             }),
             ("operation runs", |world| {
-                // Of the volume that the directory is named after, for its pod.
+                // The search for the volume that the directory is named after, for its pod.
                 let web: PodUid = "web".into();
                 let record = PodRecord {
                     pod: web.clone(),

@@ -151,7 +151,7 @@ fn spec() -> Arc<Spec> {
     Arc::new(persistent_spec("pv", DRIVER, "h"))
 }
 
-/// What leads to a state, by its name.
+/// A state of the world: its name, and the function that leads to it.
 type State = (&'static str, fn(&mut World));
 
 #[test]

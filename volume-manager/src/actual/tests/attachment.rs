@@ -1,4 +1,4 @@
-//! What is known of whether a volume is attached.
+//! Whether a volume is attached, after each transition.
 
 use super::*;
 

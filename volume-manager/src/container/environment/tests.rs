@@ -1,4 +1,4 @@
-//! Where values come from, and what is said of those that come from nowhere.
+//! The sources of variables, and the errors of missing sources.
 
 use api::environment::{Import, Variable};
 use api::{Meta, Resource, Sensitive};
@@ -47,7 +47,7 @@ async fn of(imports: Vec<Import>, environment: Vec<Variable>) -> Result<Vec<Stri
     over(&[], imports, environment).await
 }
 
-/// The same for a container that is told these of services.
+/// Checks the environment of a container with these variables of services.
 async fn over(
     told: &[(&str, &str)],
     imports: Vec<Import>,
@@ -179,7 +179,7 @@ async fn service_variables_are_overridden_by_all_others() {
         "AFTER=not-10.0.0.1",
         "URL=http://10.0.0.1:80/blue",
         "WEB_SERVICE_HOST=not-10.0.0.1",
-        // What need not be there and is not leaves what is there.
+        // A missing optional source does not replace the other value.
         "WEB_SERVICE_PORT=80",
         "color=blue",
         "size=9",

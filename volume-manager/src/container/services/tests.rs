@@ -1,4 +1,4 @@
-//! Which services containers are told of, in which words, and how long what was seen holds.
+//! The services in a container's environment, their variables, and how long a known service is kept.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn check(services: &Services, namespace: &str, alone: bool, told: &Expect) {
     told.assert_eq(&lines.collect::<String>());
 }
 
-/// The names whose addresses are told.
+/// The names of services with their addresses.
 fn hosts(services: &Services, namespace: &str, alone: bool) -> Vec<String> {
     let told = services.variables(namespace, alone).expect("they were read");
     let hosts = told.iter().filter_map(|(name, at)| Some((name.strip_suffix("_SERVICE_HOST")?, at)));
@@ -96,7 +96,7 @@ fn those_of_the_namespace_are_told_and_always_the_api() {
     assert_eq!(hosts(&services, "ns", true), ["KUBERNETES 10.0.0.1"]);
     assert_eq!(hosts(&services, "default", false), ["KUBERNETES 10.0.0.1", "WEB 10.0.0.2"]);
     assert_eq!(hosts(&services, "default", true), ["KUBERNETES 10.0.0.1"]);
-    // One of the same name that is nearer is told instead, unless none that is near is.
+    // A service of the pod's namespace replaces one of the same name, unless service links are off.
     assert_eq!(hosts(&services, "other", false), ["KUBERNETES 10.0.0.4"]);
     assert_eq!(hosts(&services, "other", true), ["KUBERNETES 10.0.0.1"]);
 }
@@ -162,7 +162,7 @@ async fn services_are_kept_until_a_newer_list() {
     settle().await;
     assert_eq!(hosts(&services, "ns", false), ["A 10.0.0.1", "C 10.0.0.3"]);
 
-    // It ends and is away for a while; meanwhile `a` goes and `c` moves.
+    // The watch ends and fails for a while; meanwhile `a` is deleted and `c` gets another address.
     prepare.send(Err(ApiError::Unavailable { reason: "it is away".into() })).unwrap();
     drop(first);
     TokioClock::shared().sleep(Duration::from_secs(3)).await;

@@ -1,4 +1,4 @@
-//! Who a container is and what it may do, and what its runtime reads of it.
+//! The user and the privileges of a container, and its OCI configuration.
 
 use api::pod::SeLinuxOptions;
 use api::runtime::{Confinement, Port, Powers, Profile};
@@ -93,7 +93,7 @@ async fn the_privileged_may_use_every_device() {
     }
 }
 
-/// How hot a processor gets tells what others compute on it.
+/// The temperature of a processor reveals the work of other containers.
 #[tokio::test]
 async fn no_container_sees_how_hot_the_processors_are() {
     let (bench, host) = Bench::simulated();
@@ -206,7 +206,7 @@ async fn a_runtime_reads_who_it_is_and_what_it_may() {
         assert_eq!(process["capabilities"][set], serde_json::json!(["CAP_NET_ADMIN"]), "{set}");
     }
     assert_eq!(json["linux"]["namespaces"].as_array().unwrap().len(), namespaces - 2);
-    // What the runtime keeps is what it was given.
+    // The annotations are passed on unchanged.
     let kept = json["annotations"].as_object().unwrap();
     assert_eq!(kept["io.kubernetes.container.restartCount"], "2");
     assert_eq!(kept["io.kubernetes.pod.uid"], "u1");

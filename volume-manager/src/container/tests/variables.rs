@@ -1,4 +1,4 @@
-//! What a container is told in its environment, and who else sees it.
+//! The environment of a container, and where its secret values are masked.
 
 use api::environment::{Holder, HolderKind, Import, Origin};
 use api::{Meta, Resource, Secret, Sensitive, Service};
@@ -49,7 +49,7 @@ async fn secret_value_is_not_shown() {
     let config = scene.configure().await.unwrap();
     let shown = format!("{config:?}");
     assert!(shown.contains("URL") && !shown.contains("sesame"), "{shown}");
-    // It is there all the same.
+    // The value is in the configuration all the same.
     assert_eq!(config.environment["URL"].reveal(), "https://me:open-sesame@web");
     assert_eq!(config.environment["ALL_word"].reveal(), "open-sesame");
     assert_eq!(config.program.reveal().args, ["--password=open-sesame"]);

@@ -40,7 +40,7 @@ pub(super) struct Wanted {
     pub(super) pods: BTreeMap<PodUid, Arc<Pod>>,
 }
 
-/// What is wanted where.
+/// The wanted volumes by node.
 pub(super) type Desired = BTreeMap<(VolumeName, NodeName), Wanted>;
 
 impl Cluster {
@@ -60,11 +60,11 @@ impl Cluster {
         }
     }
 
-    /// A node was told this. The rest of an answer may be older than what was seen meanwhile, and so may be that
-    /// there is such a node.
-    pub(super) fn take_told(&mut self, node: &NodeName, told: &[AttachedVolume]) {
+    /// Records a written `volumesAttached`. The rest of the answer is not used: a watch may have reported a newer object
+    /// meanwhile, or the deletion of the node.
+    pub(super) fn take_written(&mut self, node: &NodeName, written: &[AttachedVolume]) {
         if let Some(node) = self.nodes.get_mut(node) {
-            Arc::make_mut(node).volumes_attached = told.to_vec();
+            Arc::make_mut(node).volumes_attached = written.to_vec();
         }
     }
 

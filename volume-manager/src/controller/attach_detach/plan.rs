@@ -1,4 +1,4 @@
-//! What to attach and detach next: a pure function.
+//! Plans the next attachments and detachments: a pure function.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ use super::book::{Book, Entry};
 use super::cluster::{Cluster, Desired, Wanted};
 use super::reports::Reports;
 
-/// How long a node that is not ready may keep a volume no pod wants.
+/// The time after which an unwanted volume is detached by force from a node that is not ready.
 pub(super) const PATIENCE: Duration = Duration::from_secs(360);
 
 /// Something to do.
@@ -29,7 +29,7 @@ pub(super) enum Step {
     },
     /// Attach it.
     Attach(VolumeName, NodeName),
-    /// Tell the pods that another node has it.
+    /// Emit an event at the pods that another node has the volume.
     Conflict(VolumeName, NodeName, String),
 }
 
@@ -69,13 +69,13 @@ fn detach(
     if entry.in_use && !timed_out && !declared_gone {
         return None;
     }
-    // One without an object cannot be told anything.
+    // A node without an object has no list to write.
     if let Some(known) = cluster.nodes.get(node) {
-        let told = reports.told(node).is_some_and(|told| told.contains(volume));
-        if entry.reported || known.attached(volume).is_some() || told {
+        let is_written = reports.last_written(node).is_some_and(|last| last.contains(volume));
+        if entry.reported || known.attached(volume).is_some() || is_written {
             return Some(Step::Unreport(volume.clone(), node.clone()));
         }
-        // What is on its way to it may say otherwise.
+        // A write under way may list the volume again.
         if !reports.is_settled(node) {
             return None;
         }
@@ -98,7 +98,7 @@ fn attach(
     if book.get(volume, node).is_some_and(|entry| entry.certain) {
         return None;
     }
-    // One that only may be attached elsewhere does not stand in the way: its attachment object decides.
+    // A volume that is only possibly attached elsewhere is no conflict: its attachment object decides.
     let taken = !wanted.spec.may_attach_to_many() && book.elsewhere(volume, node).next().is_some();
     if !taken {
         return Some(Step::Attach(volume.clone(), node.clone()));
@@ -107,7 +107,7 @@ fn attach(
     Some(Step::Conflict(volume.clone(), node.clone(), message))
 }
 
-/// Who has the volume, as far as the pods that want it may know: names of other namespaces are not told.
+/// The text about the pods or node that have the volume, without names of other namespaces.
 fn conflict(desired: &Desired, volume: &VolumeName, node: &NodeName, wanted: &Wanted) -> String {
     let namespace = wanted.pods.values().next().map(|pod| pod.meta.namespace.as_str()).unwrap_or_default();
     let others = desired.iter().filter(|((v, n), _)| v == volume && n != node);

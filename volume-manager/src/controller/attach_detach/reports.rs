@@ -1,5 +1,5 @@
-//! The writes of `volumesAttached` to nodes' statuses: which nodes are being written to, what each was told last, and
-//! for which nodes that is unknown because a write failed.
+//! The writes of `volumesAttached` to nodes' statuses: the writes under way, the last written list of each node, and the
+//! nodes whose list is unknown because a write failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use api::AttachedVolume;
 use api::clock::Instant;
 use api::names::{NodeName, VolumeName};
 
-/// How long to wait before writing again what could not be written.
+/// The pause after a failed write.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The writes of nodes' statuses.
@@ -20,25 +20,24 @@ pub(super) struct Reports {
     doubtful: BTreeSet<NodeName>,
     /// When to write again what has failed.
     again: BTreeMap<NodeName, Instant>,
-    /// What nodes were told last.
-    told: BTreeMap<NodeName, BTreeSet<VolumeName>>,
+    /// The last written list of each node.
+    last_written: BTreeMap<NodeName, BTreeSet<VolumeName>>,
 }
 
 impl Reports {
-    /// Whether a node is to be told something, if there is something new to tell.
+    /// Whether the list of a node may be written now.
     pub(super) fn may_write(&self, node: &NodeName, now: Instant) -> bool {
         !self.writing.contains(node) && self.again.get(node).is_none_or(|again| *again <= now)
     }
 
-    /// Whether a node is to be told also what it seems to have been told already.
+    /// Whether the list of a node has to be written even if it seems unchanged.
     pub(super) fn is_doubtful(&self, node: &NodeName) -> bool {
         self.doubtful.contains(node)
     }
 
-    /// What a node was told last, as far as it is known to have been told. Its object may have been seen as it
-    /// was before: a watch is no faster than an answer.
-    pub(super) fn told(&self, node: &NodeName) -> Option<&BTreeSet<VolumeName>> {
-        self.told.get(node)
+    /// The last list that was certainly written to a node. The node's object in the watch may be older.
+    pub(super) fn last_written(&self, node: &NodeName) -> Option<&BTreeSet<VolumeName>> {
+        self.last_written.get(node)
     }
 
     /// Whether nothing is on its way to a node, and nothing may be.
@@ -54,7 +53,7 @@ impl Reports {
         self.writing.remove(node);
         self.doubtful.remove(node);
         self.again.remove(node);
-        self.told.insert(node.clone(), names(report));
+        self.last_written.insert(node.clone(), names(report));
     }
 
     pub(super) fn failed(&mut self, node: NodeName, now: Instant) {

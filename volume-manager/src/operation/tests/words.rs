@@ -1,4 +1,4 @@
-//! What operations are called, what they say of what failed, and what they take from whom.
+//! The names of operations, the texts of their errors, and the sources of their data.
 
 use api::AttachedVolume;
 use host::errno;
@@ -94,7 +94,7 @@ async fn missing_path_is_reported_with_its_step() {
     }
 }
 
-/// Where a device cannot be mapped there, it is a failed mount; all else about a device has a reason of its own.
+/// A device that cannot be mapped has the event reason of a failed mount; other errors of devices have their own.
 #[tokio::test]
 async fn a_device_that_is_refused_is_told_with_the_step_that_refused_it() {
     let mut bench = Bench::new();
@@ -128,7 +128,7 @@ async fn only_a_volume_for_one_pod_and_nothing_else_is_kept_from_a_second_one() 
     assert!(story.ends_with("done\n"), "{story}");
 }
 
-/// What the manager has seen of its node may be old: the node's object is asked once more.
+/// The manager's copy of the node's object may be old: the object is read once more.
 #[tokio::test]
 async fn a_volume_is_attached_where_the_nodes_object_says_so_and_what_it_says() {
     let mut bench = Bench::new();
@@ -163,7 +163,7 @@ async fn a_mount_whose_places_cannot_be_listed_stays() {
     assert!(story.starts_with("failed") && story.contains("GetDeviceMountRefs check failed"), "{story}");
 }
 
-/// What the volume's object says may be another thing by now; what was done is in the books.
+/// The volume's object may have changed since; the actual state has the values that were used.
 #[tokio::test]
 async fn a_device_whose_place_nobody_can_tell_leaves_the_place_in_the_books() {
     let (mut bench, _) = staged().await;

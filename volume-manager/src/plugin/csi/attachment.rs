@@ -81,8 +81,8 @@ async fn get(
     api::get(api, "", name.as_str()).await.map_err(failed)
 }
 
-/// How long the controller waits for the external attacher, and its first poll interval. Each interval is five
-/// per cent longer; the kubelet's longest, seven seconds, is not reached within the deadline.
+/// The controller's time limit for the external attacher, and its first poll interval. Each interval is five
+/// per cent longer; the kubelet's longest, seven seconds, is not reached within the limit.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 

@@ -1,4 +1,4 @@
-//! Operations on CSI volumes, tried on a bench: what is sent and marked in which order, and what is left.
+//! Operations on CSI volumes on a bench: the order of calls and marks, and the files that are left.
 
 mod abilities;
 mod attachment;

@@ -1,6 +1,6 @@
 //! A CSI volume as a driver's calls need it, from a PersistentVolume or an inline volume.
 //!
-//! Pure functions. The volume is a copy: what is added for a call does not change the API object.
+//! Pure functions. The volume is a copy: additions for a call do not change the API object.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl CsiVolume {
         }
     }
 
-    /// The same without the pod's object, which may not be known at tear-down.
+    /// The volume by the pod's uid, for a teardown: the pod's object may not be known then.
     pub(crate) fn of_uid(spec: &Spec, pod: &PodUid) -> Result<Self, Failure> {
         Self::build(spec, pod, "")
     }

@@ -87,7 +87,7 @@ async fn a_change_replaces_the_generation_and_nothing_else_does() {
     assert!(host.symlink_metadata(&bench.path(MAP).join("old")).await.unwrap_err().is_not_found());
     assert!(host.symlink_metadata(&bench.path(MAP).join(first)).await.unwrap_err().is_not_found());
 
-    // What a crash left between two steps is no obstacle.
+    // The leftover of a crash between two steps is replaced.
     host.symlink(std::path::Path::new("nowhere"), &bench.path(MAP).join("..data_tmp")).await.unwrap();
     put_map(&bench, &[("k", "3")]);
     let story = bench.run(Operation::Mount(again)).await;

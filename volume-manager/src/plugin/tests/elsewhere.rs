@@ -14,7 +14,7 @@ use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~nfs/pv";
 
-/// The one pod `infra/mounter`, whose container `tools` sees the node's mounts, and what was run in it.
+/// The pod `infra/mounter`, whose container `tools` sees the node's mounts, with the commands that ran in it.
 #[derive(Debug)]
 struct OnePod {
     kernel: FakeKernel,
@@ -40,7 +40,7 @@ impl Containers for OnePod {
     }
 }
 
-/// An export used by the bench's volume, and what is run in the container from now on.
+/// A bench whose volume is an export, with the commands that run in the container.
 fn export() -> (Bench, FakeHost, Arc<Mutex<Vec<String>>>) {
     let (mut bench, host) = Bench::simulated();
     bench.change_volume(|volume| {

@@ -79,7 +79,7 @@ async fn memory_is_a_tmpfs_of_the_least_of_all_limits() {
         let mount = bench.mount_at(DIR).await.expect("it is mounted");
         assert!(mount.starts_with("tmpfs ") && mount.contains(size), "{limit:?}: {mount}");
 
-        // Everything again, as after a restart: one mount stays one mount, with what is in it.
+        // Set up again, as after a restart: there is still one mount, with its files.
         let file = bench.path(DIR).join("kept");
         bench.context.host.write_file(&file, b"1", 0o600).await.unwrap();
         bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -100,7 +100,7 @@ async fn a_marker_without_its_memory_is_not_believed() {
     }
     bench.inline(empty_dir("Memory", None));
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
-    // As after a reboot: files stay, mounts do not.
+    // As after a reboot: files are kept, mounts are lost.
     bench.context.host.unmount(&bench.path(DIR)).await.unwrap();
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(bench.mount_at(DIR).await.is_some());
@@ -231,7 +231,7 @@ async fn huge_pages_are_of_the_size_that_a_container_requests() {
         bench.pod.containers = vec![with_pages(ContainerKind::Init, &["2Mi"])];
         for medium in ["HugePages", "HugePages-2Mi"] {
             bench.inline(empty_dir(medium, None));
-            // Each time it is asked for anew: the marker alone says nothing.
+            // The quota is checked each time: the marker alone does not show it.
             for _ in 0..2 {
                 let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
                 assert!(story.ends_with("done\n"), "{story}");

@@ -1,4 +1,4 @@
-//! Exports, on a simulated node: what is asked of their mounts, and what is left where one fails.
+//! NFS exports on a simulated node: their mount options, and the leftovers of a failed mount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn export(server: &str) -> (Bench, FakeHost) {
     (bench, host)
 }
 
-/// What is mounted at the pod's directory: source, type and all options.
+/// The mount at the pod's directory: source, type and all options.
 async fn mounted(bench: &Bench) -> Option<String> {
     let table = bench.context.host.mount_table().await.unwrap();
     let source = table.at(&bench.path(DIR))?.source.display().to_string();

@@ -1,4 +1,4 @@
-//! Sub-paths on the real kernel: what is shown, and what is never shown.
+//! Sub-paths on the real kernel: the files that a container sees, and files outside of the volume, which it never sees.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How files made from API objects are brought up to date, on a simulated node that fails where it is told to.
+//! Updates of files made from API objects, on a simulated node that fails on order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -20,11 +20,11 @@ struct Unwanted {
     /// For how many seconds.
     since: u64,
     force: bool,
-    /// Whether the node is to be told that it is attached.
+    /// Whether the volume should be in the node's `volumesAttached`.
     reported: bool,
-    /// Whether its object says so.
-    told: bool,
-    /// What is on its way to the node.
+    /// Whether the node's object lists it.
+    listed: bool,
+    /// The state of the last write to the node.
     write: Write,
 }
 
@@ -33,7 +33,7 @@ enum Write {
     None,
     UnderWay,
     Failed,
-    /// It has said that the volume is attached.
+    /// The write that lists the volume has succeeded.
     Done,
 }
 
@@ -44,7 +44,7 @@ const FREE: Unwanted = Unwanted {
     since: 0,
     force: true,
     reported: false,
-    told: false,
+    listed: false,
     write: Write::None,
 };
 const USED: Unwanted = Unwanted { in_use: true, ..FREE };
@@ -55,12 +55,12 @@ fn data() -> VolumeName {
 }
 
 fn steps_for(unwanted: Unwanted) -> String {
-    let told = || AttachedVolume { name: data(), device_path: String::new() };
+    let data_attached = || AttachedVolume { name: data(), device_path: String::new() };
     let taint = Taint { key: "node.kubernetes.io/out-of-service".to_owned(), ..Taint::default() };
     let node = Node {
         ready: unwanted.ready,
         taints: Some(taint).filter(|_| unwanted.out_of_service).into_iter().collect(),
-        volumes_attached: Some(told()).filter(|_| unwanted.told).into_iter().collect(),
+        volumes_attached: Some(data_attached()).filter(|_| unwanted.listed).into_iter().collect(),
         ..Node::default()
     };
     let mut cluster = Cluster::default();
@@ -80,7 +80,7 @@ fn steps_for(unwanted: Unwanted) -> String {
         Write::None => {}
         Write::UnderWay => reports.begun("one".into()),
         Write::Failed => reports.failed("one".into(), began),
-        Write::Done => reports.written(&"one".into(), &[told()]),
+        Write::Done => reports.written(&"one".into(), &[data_attached()]),
     }
     let steps = plan(&cluster, &reports, &Desired::new(), &book, now, unwanted.force);
     let steps = steps.into_iter().map(|step| match step {
@@ -97,21 +97,21 @@ async fn unwanted_attachment_is_detached_when_the_node_is_done() {
     for (unwanted, expected) in [
         (FREE, "detach, asking the node"),
         (Unwanted { reported: true, ..FREE }, "tell the node first"),
-        (Unwanted { told: true, ..FREE }, "tell the node first"),
+        (Unwanted { listed: true, ..FREE }, "tell the node first"),
         // A status write under way may report the volume as attached, and so may one that failed.
         (Unwanted { write: Write::UnderWay, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..DEAD }, ""),
-        (Unwanted { told: true, write: Write::Failed, ..FREE }, "tell the node first"),
-        // Its object as it was before.
+        (Unwanted { listed: true, write: Write::Failed, ..FREE }, "tell the node first"),
+        // The object still lists the volume.
         (Unwanted { write: Write::Done, ..FREE }, "tell the node first"),
         (USED, ""),
-        (Unwanted { reported: true, told: true, ..USED }, ""),
+        (Unwanted { reported: true, listed: true, ..USED }, ""),
         (Unwanted { since: LONG_AGO, ..USED }, ""),
         (Unwanted { ready: false, ..USED }, ""),
         (Unwanted { since: LONG_AGO - 1, ..DEAD }, ""),
         (DEAD, "detach, by force: timeout"),
-        (Unwanted { told: true, ..DEAD }, "tell the node first"),
+        (Unwanted { listed: true, ..DEAD }, "tell the node first"),
         (Unwanted { force: false, ..DEAD }, ""),
         (Unwanted { out_of_service: true, ..USED }, "detach, by force: out-of-service"),
         (Unwanted { out_of_service: true, ..DEAD }, "detach, by force: out-of-service"),
@@ -138,7 +138,7 @@ fn wanted_by(pods: &[(&str, &str)], modes: &[AccessMode]) -> Wanted {
     }
 }
 
-/// What is done for a pod on `two` that wants a volume of these modes, which is in the book like this.
+/// The step for a pod on `two` that wants a volume of these modes, with these entries in the book.
 fn step_on_two(modes: &[AccessMode], book: &[(&str, &str, bool)]) -> &'static str {
     let mut desired = Desired::new();
     desired.insert((data(), "two".into()), wanted_by(&[("default", "web")], modes));
@@ -164,7 +164,7 @@ async fn a_volume_for_one_node_goes_nowhere_while_it_certainly_is_elsewhere() {
         (&[ReadWriteOnce], &[("data", "two", false)], "attach"),
         (&[ReadWriteOnce], &[("data", "one", true)], "conflict"),
         (&[ReadWriteOncePod], &[("data", "one", true)], "conflict"),
-        // Its attachment object decides, and the driver.
+        // The attachment object and the driver decide.
         (&[ReadWriteOnce], &[("data", "one", false)], "attach"),
         (&[ReadWriteOnce], &[("data", "one", false), ("data", "three", true)], "conflict"),
         (&[ReadWriteOnce], &[("data", "two", false), ("data", "three", true)], "conflict"),

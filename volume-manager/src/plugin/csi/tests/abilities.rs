@@ -1,4 +1,4 @@
-//! What a driver's object makes of its volumes, what an annotation does not, and what is asked about them.
+//! The effects of a CSIDriver object on volumes, annotations without an effect, and calls for capabilities.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ async fn volume_without_a_driver_needs_no_attachment() {
     assert!(!plugin.can_attach(&bench.spec, &facts) && !plugin.can_device_mount(&bench.spec));
 }
 
-/// Other kinds of volumes have their options there; a driver is told what is in the field.
+/// The annotation has mount options for other kinds of volumes; a driver gets those of the field.
 #[tokio::test]
 async fn mount_options_in_an_annotation_are_not_the_drivers() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! The controller's side of attachments: they are made, waited for and deleted, and each look says one thing.
+//! The controller's side of attachments: made, waited for and deleted.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn an_attachment_is_made_and_names_the_driver_the_node_and_the_volume() {
     let (attached, _) = scene.attach(3.0, || scene.change(|attachment| attachment.attached = true)).await;
     assert_eq!(attached, Ok(String::new()), "only the node knows where the device is");
     let expected = Attachment {
-        // As it was created, and as the attacher changed it.
+        // The versions at its creation and after the attacher's change.
         meta: Meta { resource_version: "2".to_owned(), ..Meta::named("", Scene::name()) },
         attacher: DRIVER.to_owned(),
         node: "node-2".to_owned(),

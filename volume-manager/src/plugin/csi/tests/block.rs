@@ -1,4 +1,4 @@
-//! Block volumes, on the real kernel: with what they are bridged, and in which order that goes again.
+//! Block volumes on the real kernel: their links, binds and loop devices, and the order of their removal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -45,7 +45,7 @@ async fn a_device_without_its_bridges_is_published_and_not_the_pods() {
     }
 }
 
-/// A record that was lost is there again with the next pod, although nothing is staged for that one.
+/// A lost record is written again for the next pod, although the volume is not staged again.
 #[tokio::test]
 async fn every_pod_of_a_device_writes_its_record() {
     let (mut bench, host) = published();
@@ -68,7 +68,7 @@ async fn a_device_whose_record_cannot_be_written_leaves_nothing_unless_it_may_be
         let (mut bench, host) = published();
         host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on("write_file").times(1));
         let map = MountVolume { device, ..bench.mounting() };
-        // What was published is of no matter here.
+        // The published file does not matter here.
         let publish = bench.context.paths.csi_block_target(&"pv".into(), &"u1".into());
         host.remove_file(&publish).await.unwrap();
         let story = bench.run(Operation::Map(Arc::new(map))).await;
@@ -78,7 +78,7 @@ async fn a_device_whose_record_cannot_be_written_leaves_nothing_unless_it_may_be
     }
 }
 
-/// What stops on the way out stops the steps behind it, and only the log hears of it.
+/// A failed step of a teardown stops the later steps, and is only logged.
 #[tokio::test]
 async fn a_device_that_cannot_leave_says_where_it_stopped() {
     let (mut bench, host) = published();

@@ -1,4 +1,4 @@
-//! What a failure beside the call itself means: before it nothing was risked, and after it the volume is there.
+//! The classes of failures outside of the call itself: before it nothing was risked, and after it the volume exists.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ async fn api_failure_changes_no_state() {
     }
 }
 
-/// What the node itself cannot do before the call is over with the attempt.
+/// An error of the node before the call ends the attempt.
 #[tokio::test]
 async fn a_directory_or_a_record_that_cannot_be_made_is_a_final_error_and_leaves_nothing() {
     for (method, done, mark, staged) in [
@@ -96,7 +96,7 @@ async fn a_volume_whose_files_cannot_be_given_away_is_there() {
     assert!(host.kernel().symlink_metadata(&target).is_ok(), "it stays published");
 }
 
-/// An attachment that goes, or cannot be made, is told in its own words.
+/// An attachment that is deleted, or cannot be made, has an error text of its own.
 #[tokio::test]
 async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
     let name = AttachmentName::of(&"h".into(), &DRIVER.into(), &"node-1".into());
@@ -116,7 +116,7 @@ async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
             format!("event Pod Warning FailedMount: {text}\nfailed Transient: {text}\n")
         );
     }
-    // What went wrong before is over once it is attached.
+    // An earlier attach error does not count once the volume is attached.
     let mut bench = Bench::new();
     bench.object(|driver| driver.attach_required = true);
     bench.put(Attachment { attached: true, attach_error: Some(error), ..there() }.into_object());
@@ -125,7 +125,7 @@ async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
     assert!(story.ends_with("done\n"), "{story}");
 }
 
-/// A missing driver is waited for: no volume of it is forgotten, and no pod gets an event.
+/// An operation waits for a missing driver: no volume of it is forgotten, and no pod gets an event.
 #[tokio::test]
 async fn volume_of_a_missing_driver_is_kept() {
     let mut bench = Bench::new();
@@ -159,7 +159,7 @@ async fn volume_of_a_missing_driver_is_kept() {
     assert_eq!(bench.files().await, [""; 0]);
 }
 
-/// A device that is asked for and may be there is asked back, also where nothing of it is to be seen.
+/// A device that may be attached is detached even if it is not visible.
 #[tokio::test]
 async fn a_device_that_nobody_sees_is_unpublished_all_the_same() {
     let mut bench = Bench::new();

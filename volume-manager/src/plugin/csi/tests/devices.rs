@@ -1,4 +1,4 @@
-//! What drivers are told of block volumes.
+//! The requests to drivers for block volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

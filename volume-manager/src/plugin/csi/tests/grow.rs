@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::operation::{ExpandVolume, MountVolume, Operation};
 use crate::plugin::testing::Bench;
 
-/// A bench whose volume has grown to 2 and whose claim still says 1, with that resize status.
+/// A bench whose volume has the size 2 and whose claim still has the capacity 1, with that resize status.
 fn grown(resize: &str) -> Bench {
     let mut bench = Bench::new();
     bench.driver.can(&[Capability::StageUnstageVolume, Capability::ExpandVolume]);
@@ -139,7 +139,7 @@ async fn a_growth_that_fails_keeps_the_pod_waiting_and_says_why() {
     assert_eq!(claim.status.conditions[0].kind, "NodeResizeError");
 }
 
-/// What a story says about the books.
+/// The marks of a story.
 fn marks(story: &str) -> Vec<&str> {
     story.lines().filter_map(|line| line.strip_prefix("mark ")).collect()
 }
@@ -166,7 +166,7 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
     }
 }
 
-/// Where each node grows the volume, the first success settles the claim, and nothing would end a later node's error.
+/// If each node expands the volume, the first success sets the claim. An error of a later node would stay there for ever.
 #[tokio::test]
 async fn claim_that_has_its_size_shows_no_error_of_growing() {
     let settled = |conditions: &[&str]| {
@@ -195,7 +195,7 @@ async fn claim_that_has_its_size_shows_no_error_of_growing() {
     assert_eq!((kinds, claim.status.capacity), (vec!["Modified"], Bytes(2)));
 }
 
-/// A driver without a part on the node is done where the claim says so, and has failed where the node is asked.
+/// For a driver without NodeExpandVolume, an expansion is done if the claim says so, and fails if it is left to the node.
 #[tokio::test]
 async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
     let mut bench = grown("NodeResizePending");
@@ -205,7 +205,7 @@ async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
     assert_eq!(marks(&story), ["ExpansionFailed(true)"]);
 }
 
-/// The same, for a size that failed for good before and that the claim does not request any more.
+/// A size that had a final error is not tried again once the claim no longer requests it.
 #[tokio::test]
 async fn shrunk_request_after_a_final_failure_is_infeasible() {
     for (code, resize) in [
@@ -287,7 +287,7 @@ async fn a_claim_that_is_being_grown_waits_until_it_is_the_nodes_turn() {
     assert_eq!(story, "done\n", "and nothing is recorded");
 }
 
-/// What is allocated counts, and not what the volume could hold.
+/// The allocated size counts, not the volume's capacity.
 #[tokio::test]
 async fn the_size_in_the_claim_is_the_one_to_grow_to() {
     let mut bench = grown("NodeResizePending");
@@ -298,7 +298,7 @@ async fn the_size_in_the_claim_is_the_one_to_grow_to() {
     assert_eq!(marks(&story), ["Resized(Bytes(3))"]);
 }
 
-/// Every node that uses such a volume grows it; the claim was written by the first.
+/// Every node that uses such a volume expands it; the first one has written the claim.
 #[tokio::test]
 async fn a_volume_of_many_nodes_is_grown_on_each_and_its_claim_is_left_alone() {
     let many = || {

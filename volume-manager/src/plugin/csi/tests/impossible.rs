@@ -20,7 +20,7 @@ fn csi(volume: &mut Volume) -> &mut CsiSource {
     csi
 }
 
-/// Names that lead out of their directory or are none, and what is told of them.
+/// Names that lead out of their directory or are empty, with their errors.
 const NAMES: [(Spoil, &str); 8] = [
     (|volume| csi(volume).handle = "".into(), "handle"),
     (|volume| csi(volume).driver = "".into(), "driver name"),

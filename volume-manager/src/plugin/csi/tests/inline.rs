@@ -1,4 +1,4 @@
-//! Volumes that are written in their pod: what is said of them, and what a restart reads of them.
+//! Inline volumes: their requests, and their records after a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ async fn the_record_of_another_pod_is_not_believed() {
     assert!(!story.contains("call") && story.contains("it is another volume's"), "{story}");
 }
 
-/// Who mounts it next must use the same label, or wait.
+/// The next pod must use the same label, or wait.
 #[tokio::test]
 async fn a_restart_finds_the_label_it_was_mounted_with() {
     for inlined in [false, true] {

@@ -1,4 +1,4 @@
-//! The two client styles: what is asked how often, over how many connections.
+//! The two client styles: the number of capability calls and of connections.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is in the place of a mount that is to be removed.
+//! Files and directories in place of a mount that is to be removed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a restart makes of the directories that it finds, place by place.
+//! Reconstruction from each kind of directory after a restart.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ impl Node {
         self.file(Path::new(dir).join("vol_data.json"), &record);
     }
 
-    /// Where a volume of that handle is staged.
+    /// The staging path of a volume with this handle.
     fn stage(&self, handle: &str) -> String {
         format!("{CSI}/d.example/{}", VolumeHandle::new(handle).hashed())
     }
@@ -94,7 +94,7 @@ impl Node {
         expected.assert_eq(&lines.collect::<String>());
     }
 
-    /// What a pod's directory without a record turns out to be.
+    /// The volume that a pod's directory without a record is identified as.
     async fn takes_for(&self, pod: &str) -> Option<String> {
         let found = Found {
             pod: pod.into(),
@@ -140,7 +140,7 @@ async fn a_plugin_without_devices_has_none_read_back() {
         .await;
 }
 
-/// What is behind it is another pod's.
+/// The target of the link belongs to another pod.
 #[tokio::test]
 async fn a_link_in_the_place_of_a_pods_volumes_is_not_followed() {
     let node = Node::new();
@@ -164,7 +164,7 @@ async fn a_file_in_the_place_of_all_pods_is_as_good_as_none() {
         .await;
 }
 
-/// A stage whose record is lost is known all the same where a pod's record tells of it.
+/// A staging path without a record is identified if a pod's record names its volume.
 #[tokio::test]
 async fn stage_without_a_record_is_known_by_a_pods_record() {
     let node = Node::new();
@@ -178,7 +178,7 @@ async fn stage_without_a_record_is_known_by_a_pods_record() {
         .await;
 }
 
-/// A record comes before what it tells of, and goes after it.
+/// A record is written before the call that it is about, and removed after its undoing.
 #[tokio::test]
 async fn only_where_a_step_was_begun_can_anything_be_lost() {
     let node = Node::new();
@@ -238,7 +238,7 @@ async fn only_what_is_empty_is_removed_with_a_step_that_was_never_begun() {
     assert!(node.has(&format!("{DEVICES}/staged/data")), "the driver was asked for it");
 }
 
-/// The file system that is mounted there says which volume it is, if it is only one's.
+/// The mounted file system identifies the volume, if only one volume has it.
 #[tokio::test]
 async fn a_mount_is_of_the_one_stage_that_shows_it() {
     let node = Node::new();

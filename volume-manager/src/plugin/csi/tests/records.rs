@@ -1,4 +1,4 @@
-//! Records that are lost, damaged or of another volume, and how recovery reads what it finds.
+//! Recovery with records that are lost, damaged or of another volume.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ async fn mounted() -> Bench {
     bench
 }
 
-/// What can be in the place of a record.
+/// The kinds of files in place of a record.
 #[derive(Debug, Clone, Copy)]
 enum Damage {
     Missing,
@@ -112,7 +112,7 @@ async fn without_an_object_nothing_is_sent_and_nothing_is_forgotten() {
     }
 }
 
-/// Who writes a file empties it first: a crash right then must not cost the ids of a volume that may be staged.
+/// Writing a file in place empties it first: a crash at that moment must not lose the ids of a volume that may be staged.
 #[tokio::test]
 async fn record_that_says_the_same_is_not_written_again() {
     for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
@@ -126,7 +126,7 @@ async fn record_that_says_the_same_is_not_written_again() {
         bench.driver.fail("NodePublishVolume", Code::DeadlineExceeded);
         let story = bench.run(first).await;
         assert!(story.contains("call NodePublishVolume"), "{mode:?}: {story}");
-        // From now on the disk is full.
+        // The disk is full now.
         host.faults().decide_with(|step| {
             match step.method == "write_file" && step.path.ends_with("vol_data.json") {
                 true => Order::Fail(errno::ENOSPC),
@@ -140,7 +140,7 @@ async fn record_that_says_the_same_is_not_written_again() {
     }
 }
 
-/// What was written is written over. What is no file stays, and is told of before the driver is asked for anything.
+/// An old record is replaced. A path that is no regular file stays, and is an error before any call to the driver.
 #[tokio::test]
 async fn a_new_record_takes_the_place_of_a_file_and_of_nothing_else() {
     for damaged in DAMAGES {
@@ -296,7 +296,7 @@ async fn staged_volume_is_found_without_a_pod() {
     }
     let record = br#"{"driverName":"d.example","volumeHandle":"b","specVolID":"disk"}"#;
     host.write_file(&bench.path(block).join("disk/data/vol_data.json"), record, 0o644).await.unwrap();
-    // Its pods would be another volume's.
+    // With this record its pods would belong to another volume.
     let record = br#"{"driverName":"d.example","volumeHandle":"l","specVolID":"linked"}"#;
     host.write_file(&bench.path(block).join("linked/data/vol_data.json"), record, 0o644).await.unwrap();
     host.symlink(Path::new("disk"), &bench.path(block).join("publish/linked")).await.unwrap();
@@ -338,7 +338,7 @@ async fn volume_without_a_record_is_identified_by_its_path() {
             host.make_dir_all(&block.join(dir), 0o750).await.unwrap();
         }
         host.write_file(&block.join("publish/disk/uid-a"), b"", 0o600).await.unwrap();
-        // What is mounted stays where it is; here a file does.
+        // A mounted volume keeps its directory; here a file does.
         host.write_file(&bench.path(staging()).join("globalmount/data"), b"", 0o600).await.unwrap();
         damage(&bench, &staging(), damaged).await;
         damage(&bench, "plugins/kubernetes.io/csi/volumeDevices/disk/data", damaged).await;

@@ -1,4 +1,4 @@
-//! What is not done to a volume, and what is waited for, before its driver hears of it.
+//! Refusals and waits before the first call to a driver.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
         let (mut bench, host) = labelling(seclabel);
         bench.spec = Arc::new(Spec { read_only, ..(*bench.spec).clone() });
         bench.know(|facts| facts.selinux = enabled);
-        // What the driver does.
+        // As the driver does.
         let target = bench.context.paths.csi_target(&"u1".into(), &"pv".into());
         host.kernel().make_dir_all(&target, 0o755).unwrap();
         let mut mount = bench.mounting();

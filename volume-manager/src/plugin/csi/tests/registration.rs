@@ -37,7 +37,7 @@ struct ToyDesk {
     info: Arc<Mutex<PluginInfo>>,
     told: Arc<Mutex<Vec<RegistrationStatus>>>,
     deaf: bool,
-    /// Does not answer what it is asked here.
+    /// The call that the driver does not answer.
     mute: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What is in the calls: capabilities, contexts, secrets, groups, labels.
+//! The fields of requests: capabilities, contexts, secrets, groups, labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ async fn a_label_is_mounted_with_and_remembered() {
     assert!(record.contains(r#""seLinuxMountContext":"u:r:t:s0""#), "{record}");
 }
 
-/// As the kubelet writes them: what has no label has no place for one either.
+/// As the kubelet encodes them: a volume without a label has no such option.
 #[tokio::test]
 async fn both_records_name_the_label_where_there_is_one() {
     let key = "seLinuxMountContext";

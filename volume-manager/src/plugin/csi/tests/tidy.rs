@@ -1,4 +1,4 @@
-//! What failed and stopped attempts leave behind, on a kernel that refuses what it is told to refuse.
+//! The leftovers of failed and interrupted attempts, on a kernel that fails on order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ async fn an_unstage_that_stopped_half_way_is_finished() {
     refusing.mount().await;
     let unmounting = Arc::new(refusing.bench.unmounting());
     refusing.bench.run(Operation::Unmount(unmounting)).await;
-    // The second directory is the one that held the record.
+    // The second removed directory is the one with the record.
     refusing.host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on("remove_dir").after(1).times(1));
     for end in ["failed", "done"] {
         let leaving = Arc::new(refusing.bench.leaving());
@@ -184,7 +184,7 @@ async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
     }
 }
 
-/// After a restart nothing else says that the pod has gone.
+/// After a restart only the directory shows that the pod had the volume.
 #[tokio::test]
 async fn a_pod_keeps_its_device_until_its_name_is_gone() {
     let mut refusing = Refusing::of_devices();

@@ -1,4 +1,4 @@
-//! What cannot be looked at: it is neither taken for gone nor for there, unless what is there is a dead mount.
+//! Paths that cannot be examined count neither as missing nor as present, except a dead mount, which is present.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::plugin::testing::{Bench, DRIVER, persistent_spec};
 struct Node {
     bench: Bench,
     host: FakeHost,
-    /// Where the volume is staged.
     staging: PathBuf,
 }
 
@@ -31,7 +30,7 @@ impl Node {
         Self { bench, host, staging }
     }
 
-    /// The same with the volume staged, and published for no pod.
+    /// A bench with the volume staged and not published.
     async fn staged(mode: VolumeMode) -> Self {
         let mut node = Self::new(mode);
         match mode {

@@ -1,5 +1,5 @@
-//! What a growth tells: the pod, if it fails while the volume is used, and the claim, in which order and over
-//! whose head.
+//! The reports of an expansion: events at the pod if it fails while the volume is used, and writes to the claim in their
+//! order.
 
 use api::PatchBody;
 
@@ -66,7 +66,7 @@ async fn expansion_needs_its_status_written_first() {
     assert_eq!(marks(&story), [""; 0]);
 }
 
-/// One of the two fields may be there without the other.
+/// Each of the two fields may be missing.
 #[tokio::test]
 async fn a_claim_that_does_not_say_how_much_is_allocated_grows_to_what_is_wanted() {
     let mut bench = grown("NodeResizePending");

@@ -140,7 +140,7 @@ async fn silent_registrar_is_not_registered() {
     assert_eq!(scene.heard(), []);
 }
 
-/// As often as its object says, and at once where an attachment failed because the node is full.
+/// Periodically as its CSIDriver object says, and at once after an attachment failed because the node is full.
 #[tokio::test(start_paused = true)]
 async fn a_driver_is_asked_again_when_its_time_has_come_and_when_the_node_is_full() {
     let scene = Scene::set();

@@ -33,7 +33,7 @@ impl Clock for Impatient {
 }
 
 impl Scene {
-    /// What is heard next of drivers.
+    /// The next registration of a driver.
     async fn hears(&mut self) -> Registration {
         match within(&TokioClock, LONG, self.heard.recv()).await {
             Some(Some(Event::Driver(registration))) => registration,
