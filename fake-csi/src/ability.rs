@@ -30,7 +30,7 @@ pub enum Ability {
     Topology,
     GroupSnapshot,
     SnapshotMetadata,
-    /// Answers how large a volume is; without it the capacity is 0, which stands for unknown.
+    /// Answers the capacity of a volume; without it the capacity is 0, which means unknown.
     ToldCapacity,
     OnlineExpansion,
 }

@@ -86,7 +86,7 @@ impl Mode {
     }
 }
 
-/// One way to use a volume.
+/// A capability that a volume is used with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     pub access: Access,
@@ -106,7 +106,7 @@ pub enum Source {
 pub struct Format {
     /// `ext4`, `xfs` or `btrfs`.
     pub fs_type: String,
-    /// False while mkfs runs: such a file system holds no data and may be made again.
+    /// `false` while mkfs runs: such a file system holds no data and may be made again.
     pub finished: bool,
     /// True on a copy until it has a UUID of its own.
     pub twin: bool,
@@ -147,7 +147,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether it was made to be used as a device.
+    /// Whether the volume was created as a block volume.
     pub(crate) fn is_raw(&self) -> bool {
         self.capabilities.iter().any(|capability| capability.access == Access::Block)
     }

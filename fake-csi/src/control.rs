@@ -98,7 +98,7 @@ impl Client {
     pub async fn crash(&self) -> Result<(), ControlError> {
         match self.exchange(&Order::Crash).await {
             Ok(_) => Ok(()),
-            // It died before it answered, as ordered.
+            // The driver died before it answered, as ordered.
             Err(error) if is_hang_up(&error) => Ok(()),
             Err(source) => Err(ControlError::Io { path: self.path.clone(), source }),
         }

@@ -88,7 +88,7 @@ impl Driver {
         left.map_err(|error| Status::internal(format!("cannot leave a file: {error}")))
     }
 
-    /// Whether such a file is there, or no sabotage asks for it.
+    /// Whether the file exists, or no sabotage needs it.
     pub(crate) fn has_local_file(&self, name: &str) -> bool {
         !self.breaks(Sabotage::UnstageNeedsLocalFile) || LocalFile::new(&self.options.state, name).is_there()
     }

@@ -16,7 +16,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Response};
 use tonic::transport::server::Connected;
 
-/// What stands in place of an answer.
+/// The bytes that replace an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Garbage {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct LocalFile(PathBuf);
 
 impl LocalFile {
-    /// Of the driver with this state directory.
+    /// The file of the driver with this state directory.
     pub(crate) fn new(state: &Path, name: &str) -> Self {
         let directory = format!("fake-csi{}", state.to_string_lossy().replace('/', "-"));
         Self(std::env::temp_dir().join(directory).join(name))

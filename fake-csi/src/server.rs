@@ -96,7 +96,7 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 /// Entries that replace those of the books.
 type Rewrite = fn(&Books) -> Vec<Entry>;
 
-/// What a restarted driver writes over its books, by the sabotage that has it forget.
+/// The records that a restarted driver overwrites, by sabotage.
 const FORGOTTEN: [(Sabotage, Rewrite); 5] = [
     (Sabotage::RestartForgetsSnapshots, |books| {
         books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
@@ -139,7 +139,7 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
     if driver.journal.alone
         && let Err(status) = driver.sweep()
     {
-        // Not fatal: the remains only take up space.
+        // Not fatal: the leftovers only take up space.
         tracing::error!(
             cause = status.message(),
             "cannot remove remains of an earlier driver; serving without"

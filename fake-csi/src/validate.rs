@@ -70,7 +70,7 @@ pub(crate) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(path.components().collect())
 }
 
-/// A path at which the caller expects the volume. The books decide whether it is there.
+/// A path at which the caller expects the volume. The books say whether the volume is there.
 pub(crate) fn some_path(field: &str, value: &str) -> Result<PathBuf, Status> {
     if value.is_empty() || value.contains('\0') {
         return Err(Status::invalid_argument(format!("{field} is missing")));

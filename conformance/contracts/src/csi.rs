@@ -1,7 +1,7 @@
 //! CSI messages as rules read them: the one place that names their fields.
 //!
-//! A trace has messages as JSON in the protobuf mapping, whole: what a newer CSI adds stays in them, unread. A field
-//! that is not there reads as its default, as in protobuf.
+//! A trace has whole messages as JSON in the protobuf mapping; fields of a newer CSI stay in them unread. A missing field
+//! reads as its default, as in protobuf.
 
 use serde_json::{Map, Value};
 
@@ -247,7 +247,7 @@ impl<'a> Response<'a> {
         answer::missing(method, self.0)
     }
 
-    /// The same of the snapshots in an answer; nothing where there are none.
+    /// The first required field that a snapshot in an answer lacks; `None` if the answer is not about snapshots.
     pub(crate) fn missing_of_snapshot(self, method: &str) -> Option<Option<String>> {
         answer::missing_of_snapshot(method, self.0)
     }

@@ -78,8 +78,7 @@ fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
     (end.unreadable.is_none() && (end.injected.is_none() || was_made_twice(end))).then_some(end)
 }
 
-/// Whether a call was made a second time when it had been answered OK, and all else was left to the driver: it is
-/// the second answer that is told.
+/// Whether the proxy repeated a call after an OK answer and changed nothing else: the trace has the second answer.
 fn was_made_twice(end: &RpcEnd) -> bool {
     let injected = end.injected.as_deref().unwrap_or_default();
     let (injected, _) = injected.split_once(DIFFER).unwrap_or((injected, ""));
@@ -88,7 +87,7 @@ fn was_made_twice(end: &RpcEnd) -> bool {
     words.any(|word| word == "duplicate=true") && !first_failed && end.is_from_the_driver()
 }
 
-/// In what the two answers of such a call differ, if they do. Recordings of earlier versions do not say in what.
+/// The fields in which the two answers of such a call differ. Recordings of earlier versions do not name the fields.
 fn difference(end: &RpcEnd) -> Option<&str> {
     let (_, told) = end.injected.as_deref()?.split_once(DIFFER)?;
     Some(told.strip_prefix(" in ").unwrap_or_default())
@@ -97,7 +96,7 @@ fn difference(end: &RpcEnd) -> Option<&str> {
 /// Stands behind what the proxy did with a call, before words that are the driver's own.
 const DIFFER: &str = " answers=differ";
 
-/// The same, if the answer was OK.
+/// The call, if the answer was OK.
 fn succeeded<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<&'a Call> {
     answered(books, line, method).filter(|(_, end)| end.code == "OK").map(|(call, _)| call)
 }
@@ -119,7 +118,7 @@ fn top<'a>(books: &'a Books, path: &str) -> Option<&'a Mount> {
     books.mounts.get(path).and_then(|stack| stack.last())
 }
 
-/// How many mounts lie on top of each other at a path.
+/// The number of mounts on top of each other at a path.
 fn depth(books: &Books, path: &str) -> usize {
     books.mounts.get(path).map_or(0, Vec::len)
 }

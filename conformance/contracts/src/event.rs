@@ -23,7 +23,7 @@ pub use words::{
 /// One line of `trace.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceLine {
-    /// Position in the one order of the trace, from 1, without gaps.
+    /// Position in the order of the trace, from 1, without gaps.
     pub seq: u64,
     /// Milliseconds since the trace began. For people: no rule depends on it but the bounded ones.
     pub t_ms: f64,
@@ -37,7 +37,7 @@ pub struct TraceLine {
 pub enum Event {
     /// A CSI call reached the socket the manager speaks to.
     RpcStart(RpcStart),
-    /// Its answer left the socket.
+    /// The answer of a call left the socket.
     RpcEnd(RpcEnd),
     /// A mount appeared at a path.
     MountAdd(Mount),
@@ -45,7 +45,7 @@ pub enum Event {
     MountDel(MountDel),
     /// Options or propagation of a mount changed.
     MountChg(Mount),
-    /// The manager says it did something to the node; whether the kernel agrees is in the line.
+    /// The manager announced an effect; the line has whether the kernel shows it.
     Effect(Effect),
     /// The manager's books changed: its actual or its desired state of the world.
     State(StateChange),
@@ -68,7 +68,7 @@ pub enum Event {
     Looked,
     /// Another process changed a directory, record or link of the node between two calls; the node did not announce it.
     Meddled(Meddled),
-    /// A driver changed, during a call, what is the node's, or did not change what the call is about.
+    /// During a call a driver changed a path of the node, or left the call's own path as it was.
     Touched(Touched),
     /// A step of the case, the scenario or the player: for people, no rule reads it.
     Case(Step),
@@ -113,7 +113,7 @@ pub struct RpcStart {
     pub method: String,
     /// The request as JSON in the protobuf mapping (camelCase); secrets are `***`.
     pub req: Value,
-    /// Seconds the caller was prepared to wait, if it said so.
+    /// The caller's deadline in seconds, if it sent one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<f64>,
 }
@@ -130,7 +130,7 @@ pub struct RpcEnd {
     /// The driver's message, if the code is not `OK`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How long the call took.
+    /// The duration of the call.
     pub dur_ms: f64,
     /// The answer as JSON; null unless the code is `OK`.
     #[serde(default)]
@@ -152,8 +152,8 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl RpcEnd {
-    /// Whether the driver gave this answer, and not the proxy in its place: a rule that only delays or repeats a
-    /// call leaves the answer to the driver. One that cannot be read says nothing.
+    /// Whether the driver gave this answer, and not the proxy instead: a rule that only delays or repeats a call leaves
+    /// the answer to the driver. An unreadable answer counts as none.
     pub fn is_from_the_driver(&self) -> bool {
         if self.unreadable.is_some() {
             return false;
@@ -245,7 +245,7 @@ pub struct Effect {
     pub confirmed: bool,
 }
 
-/// One entry of the manager's books changed. Empty `from`: it is new; empty `to`: it is gone.
+/// A change of an entry of the manager's books. Empty `from`: it is new; empty `to`: it is gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateChange {
     pub world: World,
@@ -398,7 +398,7 @@ pub struct Touched {
     pub id: u64,
     pub path: String,
     pub how: Touch,
-    /// Whether it is the path that the call names, and not one beside it.
+    /// Whether the path is the one that the call names, and not one beside it.
     pub named: bool,
 }
 
@@ -406,13 +406,13 @@ pub struct Touched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Touch {
-    /// It was there and is gone.
+    /// The file or directory was removed.
     Removed,
-    /// Something else is there now.
+    /// Another file or directory has the path.
     Replaced,
-    /// A symbolic link is there now.
+    /// A symbolic link has the path.
     Linked,
-    /// The same file says something else now.
+    /// The file has another content.
     Written,
     /// The driver has made it, and it is still there after it was undone.
     Kept,
@@ -429,7 +429,7 @@ pub struct Step {
     /// The object of the step.
     #[serde(default)]
     pub on: String,
-    /// Where in the case's source it stands.
+    /// The file and line of the step in the case's source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -437,7 +437,7 @@ pub struct Step {
 /// A change of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodChange {
-    /// Its UID, or its name.
+    /// The UID or the name of the pod.
     pub pod: String,
     pub to: PodPhase,
 }

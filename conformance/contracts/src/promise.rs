@@ -1,9 +1,8 @@
 //! The catalogue of a driver's promises: every `DRV-…`, with its basis in CSI or our reason.
 //!
-//! A promise is a sentence that callers rely on. Its [`Strength`] says how far CSI 1.12 obliges the plugin: a promise
-//! that CSI does not ask for is advice, with the reason why it is given. It has every promise:
-//! [`crate::driver::RULES`] judge those that show in a trace, cases judge others, and for each there is a sabotage of
-//! fake-csi that breaks it.
+//! A promise is a sentence that callers rely on. Its [`Strength`] is how far CSI 1.12 obliges the plugin: a promise without
+//! a basis in CSI is advice, with our reason. [`crate::driver::RULES`] judge promises in a trace, cases judge others, and
+//! each has a sabotage of fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 11x names
@@ -43,7 +42,7 @@ pub struct Promise {
     pub seen_in: &'static [&'static str],
 }
 
-/// How far a promise binds a driver. Only a broken `Must` fails a case.
+/// The strength of a promise. Only a broken `Must` fails a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -62,10 +61,10 @@ pub enum Basis {
     Csi {
         /// The RPC or message, and the part of it.
         section: &'static str,
-        /// Quoted; ` ... ` stands for what was left out.
+        /// The quotation; ` ... ` marks an omission.
         words: &'static str,
     },
-    /// Our own reason, with what CSI says instead.
+    /// Our own reason, with the nearest sentence of CSI.
     Ours(&'static str),
 }
 

@@ -33,7 +33,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Whether the recording says who made each mount, and not what its recorder made of it.
+    /// Whether the recording has the process that made each mount, and not only its recorder's conclusion.
     pub fn names_makers(&self) -> bool {
         self.version >= 2
     }

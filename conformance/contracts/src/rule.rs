@@ -1,8 +1,8 @@
 //! Rules, and the judge that checks a trace against them, event by event or as a whole.
 //!
-//! A [`Rule`] is a numbered promise with the sentence it stands for and the witnesses it needs. A [`Judge`]
-//! feeds it a trace. It keeps the [`Books`] once for all rules, so that a rule is only what is particular to
-//! it. A rule never guesses: where a witness is missing the verdict is [`Verdict::NotObservable`].
+//! A [`Rule`] is a numbered promise with its sentence and the witnesses that it needs. A [`Judge`] feeds it a trace, and
+//! keeps the [`Books`] for all rules. A rule never guesses: if a witness is missing, the verdict is
+//! [`Verdict::NotObservable`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct Rule {
     pub id: &'static str,
     /// The promise in one sentence.
     pub sentence: &'static str,
-    /// Whose testimony it takes to judge it.
+    /// The witnesses that the rule needs.
     pub witnesses: &'static [Witness],
     /// How it is judged.
     pub check: Checked,
@@ -43,25 +43,25 @@ pub enum Witness {
     File,
     /// Objects of the API.
     Api,
-    /// The manager's own books: its states, and what its waits returned. It counts as a witness only where
-    /// its word stands in the one order: a change is recorded before the call that it leads to.
+    /// The manager's own books: its states, and the results of its waits. They count as a witness only if the trace records
+    /// each change before the call that it leads to.
     Manager,
-    /// Its operations, as they start and end, in the one order as well.
+    /// The start and end of the manager's operations, in the order of the trace.
     Operations,
-    /// The process that made each mount. Recordings of version 1 have what their recorder made of it.
+    /// The process that made each mount. Recordings of version 1 have only their recorder's conclusion.
     Makers,
-    /// The manager's own clock: `t_ms` is what it waited by.
+    /// The manager's own clock: `t_ms` is the time by which it waited.
     Clock,
 }
 
 impl Witness {
-    /// The witnesses of a trace. The manager's clock has no event of its own, so it is never among them: that clock can
-    /// be moved on, and `t_ms` says only when the journal received an event.
+    /// The witnesses of a trace. The manager's clock is never among them, since it has no event of its own: it can be
+    /// advanced, and `t_ms` is only the time when the journal received an event.
     pub fn heard_in(trace: &[TraceLine]) -> BTreeSet<Witness> {
         trace.iter().filter_map(|line| Self::behind(&line.event)).collect()
     }
 
-    /// Whose testimony an event is.
+    /// The witness of an event.
     fn behind(event: &Event) -> Option<Witness> {
         match event {
             Event::RpcStart(_) | Event::RpcEnd(_) => Some(Witness::Rpc),
@@ -78,7 +78,7 @@ impl Witness {
 /// How a rule is judged: most need no memory of their own beside the books.
 #[derive(Debug, Clone, Copy)]
 pub enum Checked {
-    /// At each event, by the event and what was before it.
+    /// At each event, with the books before it.
     Each(fn(&Books, &TraceLine, &mut Report)),
     /// When everything has come to rest.
     AtRest(fn(&Books, &Rest, &mut Report)),
@@ -88,7 +88,7 @@ pub enum Checked {
 
 /// A check with a memory.
 pub trait Check: Send {
-    /// Takes the next event. `books` hold what was so before it.
+    /// Takes the next event. `books` have the state before it.
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report);
 
     /// A volume has left the node long ago, and counts no more.
@@ -112,7 +112,7 @@ pub struct Violation {
     pub contract: &'static str,
     /// The call during or by which it was broken; empty where it was none.
     pub method: String,
-    /// The fault, in words that are the same in every run: findings are told apart by them.
+    /// The fault, as a text that is the same in every run: it is part of a finding's key.
     pub cause: &'static str,
     /// On which volume, at which path: for the person who looks.
     pub detail: String,
@@ -165,9 +165,9 @@ pub enum Verdict {
     Kept,
     /// Nothing in the trace was an occasion to break it.
     NotTried,
-    /// The trace lacks these witnesses, so it says nothing.
+    /// The trace lacks these witnesses.
     NotObservable(Vec<Witness>),
-    /// It was broken, in these ways.
+    /// The promise was broken in these ways.
     Broken(Vec<Violation>),
 }
 
@@ -207,7 +207,7 @@ impl Judge {
         judge
     }
 
-    /// Takes the next event, and says what it broke.
+    /// Takes the next event. Returns the violations.
     pub fn event(&mut self, line: &TraceLine) -> Vec<Violation> {
         let books = &self.books;
         // A call that arrives from a dead node was sent before the node died, at an unknown time, so it cannot
@@ -224,7 +224,7 @@ impl Judge {
         violations
     }
 
-    /// The world has come to rest; says what is not as it should be then. More events may follow.
+    /// Judges a state at rest. Returns the differences from the desired state. More events may follow.
     pub fn rest(&mut self, rest: &Rest) -> Vec<Violation> {
         let books = &self.books;
         collect(&mut self.rules, &mut self.tried, 0, |running, report| match running {
@@ -234,9 +234,8 @@ impl Judge {
         })
     }
 
-    /// Forgets the volumes that are not on the node and in no call, where there are more than `most`: a judge that
-    /// watches for months must not grow. What a call later says of one of them is judged as of a volume that was never
-    /// seen.
+    /// Forgets volumes that are not on the node and in no call if there are more than `most`, so that a judge that watches
+    /// for months does not grow. A later call about a forgotten volume is judged as one about an unknown volume.
     pub fn forget_gone(&mut self, most: usize) {
         for volume in self.books.forget_gone(most) {
             for (_, running) in &mut self.rules {
@@ -257,7 +256,7 @@ impl Judge {
         &self.tried
     }
 
-    /// The rules that cannot be judged here, with what is missing.
+    /// The rules that cannot be judged here, with their missing witnesses.
     pub fn unobservable(&self) -> &BTreeMap<&'static str, Vec<Witness>> {
         &self.unobservable
     }
@@ -291,8 +290,8 @@ fn collect(
     violations
 }
 
-/// Judges a whole trace. `rest` says what was still wanted at its end; without it the trace was cut off, and
-/// what should happen eventually is not asked for.
+/// Judges a whole trace. `rest` is the desired state at its end; without it the trace was cut off, and rules do not ask
+/// for events that should happen eventually.
 pub fn verdicts(
     trace: &[TraceLine],
     rules: impl IntoIterator<Item = &'static Rule> + Clone,

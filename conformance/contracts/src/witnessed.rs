@@ -1,9 +1,9 @@
 //! Two witnesses of each mount: the kernel, which shows it, and the node or the driver, which had a reason to make it.
 //!
-//! The node announces what it does, and a driver works for calls. A change of what is the node's that no announcement
-//! and no call explains is a *stray*; an announcement that the kernel does not show is a *phantom*. Both are judged
-//! from the facts of a trace: who made each mount, what became of the node's files between two calls, which calls and
-//! operations were under way, and the moments at which nothing was left to be announced.
+//! The node announces its effects, and a driver works for calls. A change of the node's paths that no announcement and no
+//! call explains is a *stray*; an announcement that the kernel does not show is a *phantom*. Both are judged from the facts
+//! of a trace: the process that made each mount, the changes of the node's files between two calls, the calls and
+//! operations under way, and the moments at which every effect had been announced.
 
 mod place;
 #[cfg(test)]
@@ -130,13 +130,13 @@ pub struct Unexplained {
     root: Option<String>,
     /// Whether the driver's processes cannot be seen, so that one that is gone was not known for the driver's.
     hides_driver: bool,
-    /// Whether what is confirmed was reported by the kernel, too: its recorder has looked.
+    /// Whether a confirmed effect needs no event of the kernel: the recorder has looked itself.
     trusts_confirmed: bool,
     working: BTreeMap<u64, Work>,
     /// Work that a driver may still do for calls whose caller has gone.
     abandoned: BTreeSet<Work>,
     operations: BTreeSet<(OperationName, String, String)>,
-    /// The handles of the volumes that a directory's name may stand for.
+    /// The handles of the volumes that a directory may be named after.
     handles: BTreeMap<String, BTreeSet<String>>,
     unclaimed: Vec<Unclaimed>,
 }
@@ -145,10 +145,10 @@ pub struct Unexplained {
 const CHANGING: &[&str] =
     &["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"];
 
-/// The paths of their requests, the one to be changed first.
+/// The path fields of requests, the path that the call changes first.
 const PATHS: [PathField; 3] = [PathField::Target, PathField::Staging, PathField::Volume];
 
-/// The paths of a call that gives a driver reason to change mounts, the one to be changed first; none for other calls.
+/// The paths of a call that is a reason for a driver to change mounts, the changed one first; `None` for other calls.
 pub fn changed_paths<'a>(method: &str, request: Request<'a>) -> Option<Vec<&'a str>> {
     let paths = || PATHS.iter().map(|field| request.path(*field)).filter(|path| !path.is_empty()).collect();
     is_changing(method).then(paths)
@@ -165,7 +165,7 @@ impl Unexplained {
         Self { root: Some(root.to_owned()), trusts_confirmed: true, ..Self::default() }
     }
 
-    /// Takes the next event; what it shows to be unexplained.
+    /// Takes the next event. Returns the strays and phantoms that it shows.
     pub fn event(&mut self, line: &TraceLine) -> Vec<Found> {
         let stray = |what: Option<Irregular>| what.map(|what| (Kind::Stray, what));
         let found = match &line.event {
@@ -238,7 +238,7 @@ impl Unexplained {
         }
     }
 
-    /// Whether an operation of the node is under way, which may announce what it did yet.
+    /// Whether an operation of the node is under way, which may still announce its effects.
     fn is_at_work(&self) -> bool {
         !self.operations.is_empty()
     }
@@ -253,8 +253,8 @@ impl Unexplained {
         !self.is_at_work() && !self.unclaimed.is_empty()
     }
 
-    /// Whether a driver has a reason to change what is mounted at a path. None is one to cover, or to take away, all
-    /// that the node has.
+    /// Whether a driver has a reason to change the mounts at a path. There is never a reason to cover or to unmount all of the
+    /// node's root.
     pub fn excuses(&self, target: &str) -> bool {
         if self.is_above_contract(target) {
             return false;
@@ -328,7 +328,7 @@ impl Unexplained {
     fn node(&mut self, edge: &ProcessEdge) {
         self.operations.clear();
         if edge.edge == Lifecycle::Exit {
-            // What it did last it could not announce any more: that is no stray.
+            // The node could not announce its last effect before it ended: that is no stray.
             self.unclaimed.clear();
         }
         if edge.root.is_some() {
@@ -352,7 +352,7 @@ impl Unexplained {
             // Outside of these paths the driver and other processes of this machine may mount freely.
             Actor::Driver if excused || !contract => None,
             Actor::Unknown if !contract => None,
-            // It may have been a child of a node that is gone: then an announcement follows.
+            // The process may have been a child of a node that is gone: then an announcement follows.
             Actor::Unknown => {
                 self.unclaimed.push(Unclaimed { added, target: target.to_owned(), by, guess });
                 None

@@ -66,7 +66,7 @@ impl Driver {
             validate::required("node_id", &request.node_id)?;
         }
         if self.breaks(Sabotage::DetachKeepsPlace) {
-            // It only has to be remembered.
+            // Only remembered here; the sabotage acts elsewhere.
             _ = self.is_first("a detached volume");
         }
 

@@ -100,7 +100,7 @@ impl Driver {
         volume.name.bytes().take(COMPARED).eq(name.bytes().take(COMPARED))
     }
 
-    /// The bug: what is found now is acted on later.
+    /// The bug: the look-up and the creation are not one step.
     fn finds_no_volume(&self, name: &str) -> Result<bool, Status> {
         let is_new =
             self.journal.read(|books| !books.volumes.values().any(|volume| self.has_name(volume, name)))?;

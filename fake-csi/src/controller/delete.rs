@@ -55,7 +55,7 @@ impl Driver {
         Ok(v1::DeleteVolumeResponse {})
     }
 
-    /// The bug: takes what was copied for what is shared.
+    /// The bug: takes copies of the volume for the volume itself.
     fn empty_others(&self, volume: &Volume) -> Result<(), Status> {
         let volumes = self.journal.read(|books| books.volumes.clone())?;
         let source = Some(Source::Volume(volume.id.clone()));

@@ -1,4 +1,4 @@
-//! Snapshots: copies of a volume at one moment, independent of it from then on.
+//! Snapshots: copies of a volume at one moment, independent of it afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Driver {
         let _named = (!races).then(named).transpose()?;
         let claimed = || self.in_flight.claim(&[&request.source_volume_id]);
         let _source = (!races).then(claimed).transpose()?;
-        // The bug: what is found now is acted on later.
+        // The bug: the look-up and the creation are not one step.
         let is_new = races && {
             let finds = |books: &Books| books.snapshots.values().any(|one| one.name == request.name);
             let found = self.journal.read(finds)?;

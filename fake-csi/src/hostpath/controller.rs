@@ -33,7 +33,7 @@ impl Hostpath {
                 return Ok(self.describe(id, known));
             }
             pages.last += 1;
-            // As long as a UUID, so that a trace can be searched for it, and the same in each run.
+            // With the form of a UUID, so that a trace can be searched for it, and the same in each run.
             let id = format!("{:08x}-0000-4000-8000-{:012x}", pages.last, pages.last);
             let volume = Volume { name: request.name.clone(), block, capacity, ..Volume::default() };
             self.make(&id, &volume)?;

@@ -159,7 +159,7 @@ fn thaw_opened(root: &File) {
     let mut unused = 0;
     // SAFETY: the descriptor is open, and the argument is not used by the kernel.
     match unsafe { ioctl::thaw(root.as_raw_fd(), &mut unused) } {
-        // Not frozen.
+        // EINVAL: the file system was not frozen.
         Ok(_) | Err(nix::Error::EINVAL) => {}
         Err(errno) => tracing::error!(%errno, "cannot thaw a file system; its writers stay blocked"),
     }

@@ -83,7 +83,7 @@ impl LoopDevice {
             Err(source) => return Err(KernelError::path("look at", image, source)),
         };
         for path in attached(image)? {
-            // It may have been detached since it was listed, and attached to another file.
+            // The device may have been detached since the listing, and attached to another file.
             let Ok(file) = open_device(&path, read_only) else { continue };
             let Some(status) = status(&file) else { continue };
             let same = status.lo_device == wanted.dev() && status.lo_inode == wanted.ino();
@@ -166,7 +166,7 @@ pub(crate) fn detach_all(image: &Path) -> Result<usize, KernelError> {
             device.detach()?;
             count += 1;
             if !wait_until_detached(&path, image) {
-                // It is open elsewhere. The kernel detaches it at its last close.
+                // Another process has the device open. The kernel detaches it at its last close.
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Mounts, binds, unmounts, and look-ups of what a path shows.
+//! Mounts, binds, unmounts, and look-ups of the mount at a path.
 
 use std::fs;
 use std::io;
@@ -223,7 +223,7 @@ pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
 pub(crate) fn has_gone_read_only(path: &Path) -> Result<bool, KernelError> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table = fs::read_to_string(TABLE).map_err(|source| KernelError::path("read", TABLE, source))?;
-    // The latest is the one on top.
+    // The last line of a target is its topmost mount.
     let line = table.lines().rfind(|line| {
         let target = line.split(' ').nth(4).unwrap_or_default();
         Path::new(&target.replace("\\040", " ")) == path

@@ -185,7 +185,7 @@ impl NodeService {
             let message = format!("the volume was staged at `{}`, and is not any more", path.display());
             return Err(Status::failed_precondition(message));
         }
-        // Its device has failed meanwhile. Staged anew it may work again.
+        // The volume's device has failed since. It may work again after it is staged anew.
         let is_dead = volume.backing == Backing::Loop && mount::has_gone_read_only(path)?;
         if is_dead && !self.driver.breaks(Sabotage::PublishIgnoresDeadFileSystem) {
             return Err(Status::failed_precondition("the file system of the volume has gone read-only"));

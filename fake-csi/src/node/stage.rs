@@ -124,7 +124,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// The bugs: what is in a volume when it is staged.
+    /// The bugs that change the files of a volume when it is staged.
     fn spoil_contents(&self, volume: &Volume, path: &Path) {
         if self.driver.breaks(Sabotage::NewVolumeHasFile) && volume.source.is_none() {
             drop(std::fs::write(path.join(".driver"), &volume.id));

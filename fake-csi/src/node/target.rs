@@ -178,7 +178,7 @@ impl NodeService {
         if !self.driver.breaks(Sabotage::PublishWrongVolume) {
             return Ok(staging.path.clone());
         }
-        // One that is being staged is in the books before it is mounted; its mount would follow to the target.
+        // A volume that is being staged is in the books before it is mounted. Its later mount would propagate to the target.
         let mounted = |path: &PathBuf| mount::is_mount_point(path).unwrap_or(false);
         let other = self.driver.journal.read(|books| {
             let others = books.volumes.values().filter(|other| other.id != volume.id);

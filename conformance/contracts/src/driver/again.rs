@@ -107,9 +107,9 @@ struct Repeated {
     /// Calls that end what one of `method` has done: at the path they name, or for the whole volume.
     undoing: &'static [&'static str],
     cause: &'static str,
-    /// By volume and path, what was done there and not undone since.
+    /// The requests that were carried out and not undone since, by volume and path.
     done: BTreeMap<(String, String), Value>,
-    /// Calls under way, with what they ask for, and whether that was done already when they came.
+    /// Calls under way, with their requests, and whether the same request was already carried out when they started.
     calls: BTreeMap<u64, (Value, bool)>,
 }
 

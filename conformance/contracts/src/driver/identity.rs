@@ -70,7 +70,7 @@ pub(super) static ANSWERED: Rule = Rule {
     check: Checked::With(|| Box::new(Reported::default())),
 };
 
-/// Calls, with the call that reports whether there are any, and the capability that says so.
+/// Optional calls, each with its capability and the call that reports capabilities.
 pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("NodeStageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
     ("NodeUnstageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
@@ -247,7 +247,7 @@ mod tests {
         keeps(rule, &[reported, "expand v1 a Internal"].concat(), &[]);
         passes_over(rule, "expand v1 a Unimplemented", &[]);
         passes_over(rule, "capabilities STAGE_UNSTAGE_VOLUME\nexpand v1 a Unimplemented", &[]);
-        // What one service reports says nothing of the other.
+        // A capability of one service is not one of the other.
         passes_over(rule, &[reported, "calls ControllerExpandVolume {} {} Unimplemented"].concat(), &[]);
         let missing = "what is reported is not implemented";
         breaks(rule, missing, &[reported, "expand v1 a Unimplemented"].concat(), &[]);

@@ -11,13 +11,13 @@ const PUBLISH: &str = "NodePublishVolume";
 /// Something is mounted at the target of a block volume, and it is no device.
 const NOT_THE_DEVICE: &str = "a block target is not a device";
 
-/// Published, and nothing to be seen of it.
+/// The cause for a publish that was OK and shows no mount.
 pub const NOT_MOUNTED: &str = "nothing is mounted at the target";
 
-/// Ends the detail of what [`NOT_MOUNTED`] says of a block volume.
+/// The end of the detail of [`NOT_MOUNTED`] for a block volume.
 const NO_DEVICE: &str = " is no device";
 
-/// Whether a driver has said yes to a block volume, and there is no device.
+/// Whether the finding is that a driver answered OK for a block volume and made no device.
 pub fn lacks_device(found: &Violation) -> bool {
     found.cause == NOT_THE_DEVICE || found.cause == NOT_MOUNTED && found.detail.ends_with(NO_DEVICE)
 }
@@ -54,8 +54,8 @@ fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
         let paths = known.staged.keys().chain(known.published.keys()).filter(|path| *path != call.target());
         paths.filter_map(|path| top(books, path)).any(|mount| Identity::of(mount) == shown)
     };
-    // Two handles may lead to one volume on purpose, and inline volumes may share what they show. Two volumes that
-    // the driver has made are two.
+    // Two handles may refer to one volume on purpose, and inline volumes may share their content. Two volumes that the
+    // driver has created are different.
     let is_made = |volume: &str| books.volume(volume).is_some_and(|known| known.created && !known.deleted);
     let mut others =
         books.volumes.keys().filter(|other| *other != call.volume() && is_made(other)).peekable();
@@ -68,8 +68,8 @@ fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// How the mount table tells volumes apart: a bound device node is the device, and anything else a part of a
-/// file system. Subdirectories of one export may share device and root, and differ in what was mounted.
+/// The identity of a volume in the mount table: a bound device node is the device, and any other mount a part of a file
+/// system. Subdirectories of one export may share device and root, and differ in their source.
 #[derive(PartialEq, Eq)]
 enum Identity<'a> {
     Device(&'a str),
@@ -235,7 +235,7 @@ mod tests {
         let staged = "mount staging:v1 dev=7:1\nstage v1\nmount staging:v2 dev=7:2\nstage v2\n";
         let publish = |dev: &str| format!("{staged}mount target:v1/a dev={dev}\npublish v1 a");
         keeps(rule, &[&made, &publish("7:1")[..]].concat(), &[]);
-        // How a driver gets from what it staged to what it publishes is its own affair.
+        // A driver may publish another mount than the staged one.
         keeps(rule, &[&made, &publish("0:42")[..]].concat(), &[]);
         let other = "the target shows another volume";
         breaks(rule, other, &[&made, &publish("7:2")[..]].concat(), &[]);

@@ -35,7 +35,7 @@ pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
         if end.code == "OK" || is_unknown(&end.code) {
             return;
         }
-        // What an earlier call has staged, or may have, stays.
+        // A mount of an earlier call, or of one that may have staged the volume, may stay.
         let known = books.volume(call.volume());
         if known.is_some_and(|known| known.staged.contains_key(call.staging())) {
             return;
@@ -49,7 +49,7 @@ pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
     }),
 };
 
-/// File systems that a disk can hold: only of these is it told that one is not the other.
+/// File systems that a disk can hold. Types are compared only if both are among them.
 const DISK_FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
 /// DRV-043.

@@ -66,7 +66,7 @@ pub(super) static BESIDE_THE_PATH: Rule = Rule {
     }),
 };
 
-/// Whether a link lies where a volume was to be mounted: then nothing is mounted there, and that is told.
+/// Whether a link is at the path of a volume's mount: another rule reports that nothing is mounted there.
 fn is_instead_of_mount(books: &Books, touched: &Touched) -> bool {
     let call = books.calls.get(&touched.id);
     call.is_some_and(|call| {

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, ObjectKind, PodChange, PodPhase, Step};
 
-/// One disturbance, or its end.
+/// A disturbance, or its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Disturbance {
-    /// The API takes its time from now on: what it holds may not be what its clients have heard yet.
+    /// The API delivers changes late from now on: its clients may not know its newest objects.
     ApiSlow,
     ApiFast,
     /// The node receives no changes of this kind of object from now on.
@@ -56,7 +56,7 @@ impl Disturbance {
 }
 
 impl Step {
-    /// The event that a step of a version 1 recording stands for: there, disturbances and pods were steps like others.
+    /// The event for a step of a version 1 recording, in which disturbances and pods were steps like others.
     pub(crate) fn meant(self) -> Event {
         let pod = |pod: &str, to| Event::Pod(PodChange { pod: pod.to_owned(), to });
         let on = self.on.clone();

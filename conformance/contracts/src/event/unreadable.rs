@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum Unreadable {
     /// The bytes from the socket are no HTTP/2, so they answer no particular call.
     NoHttp,
-    /// It has no gRPC status.
+    /// The answer has no gRPC status.
     NoGrpc,
-    /// It is OK, and its bytes are not the message of the call.
+    /// The status is OK, and the bytes are not the message of the call.
     NoMessage,
-    /// It is larger than the clients of a cluster read.
+    /// The answer is larger than the clients of a cluster accept.
     TooLarge,
 }
 

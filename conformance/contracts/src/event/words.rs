@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A word that stands where a trace has one of a few others.
+/// An unknown word in a field of a trace that has one of a few words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownWord {
     pub word: String,
@@ -34,7 +34,7 @@ impl fmt::Display for UnknownWord {
 
 impl std::error::Error for UnknownWord {}
 
-/// How many letters have to be put in, left out or replaced to make one word of another.
+/// The edit distance of two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -60,7 +60,7 @@ macro_rules! words {
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
             const WORDS: &[&'static str] = &[$($word,)*];
 
-            /// The word as it stands in a trace.
+            /// The word in a trace.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
@@ -230,7 +230,7 @@ words! {
         Start = "start",
         Exit = "exit",
         Kill = "kill",
-        /// It was asked to end.
+        /// The process was asked to end.
         Terminate = "terminate",
         /// The node took the driver's socket for the driver's.
         Registered = "registered",
@@ -240,11 +240,11 @@ words! {
     PodPhase {
         Added = "added",
         Running = "running",
-        /// Its containers are told to end.
+        /// The pod's containers were asked to end.
         Terminating = "terminating",
-        /// Its containers are gone.
+        /// The pod's containers are gone.
         RuntimeGone = "runtime_gone",
-        /// Its containers are gone, and its object is to go.
+        /// The pod's containers are gone, and its object is being deleted.
         Removed = "removed",
     }
 }

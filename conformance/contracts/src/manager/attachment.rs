@@ -14,7 +14,7 @@ use super::staging::handle;
 /// The kind of attachments.
 const ATTACHMENT: ObjectKind = ObjectKind::Attachment;
 
-/// The persistent volume of a handle, as far as the trace tells the API's objects.
+/// The persistent volume of a handle, if the trace has its object.
 pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
     let mut volumes = books.objects_of(ObjectKind::Volume);
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
@@ -41,12 +41,12 @@ pub(super) fn is_in_use(books: &Books, volume: &str) -> bool {
     listed.filter_map(|unique| handle(unique)).any(|listed| listed == volume)
 }
 
-/// The handles of the volumes that the node's status says are attached to it.
+/// The handles of the volumes in `volumesAttached` of the node's status.
 pub(super) fn attached_to_node(books: &Books) -> BTreeSet<String> {
     listed_as_attached(books).map(str::to_owned).collect()
 }
 
-/// Whether the node's status says that a volume is attached to it.
+/// Whether a volume is in `volumesAttached` of the node's status.
 pub(super) fn is_attached_to_node(books: &Books, volume: &str) -> bool {
     listed_as_attached(books).any(|listed| listed == volume)
 }
@@ -123,7 +123,7 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
         books.in_use.iter().flatten().filter(|before| !listed.iter().any(|now| now == before.as_str()));
     for unique in gone {
         report.tried();
-        // What was taken by force is nothing that the node could keep by saying that it uses it.
+        // A volume that was detached by force is not kept by the node's `volumesInUse`.
         let kept = handle(unique).filter(|volume| !books.forced.contains(*volume));
         if kept.is_some_and(|volume| may_be_here(books, volume)) {
             report.broken("", "reported as not in use while it was staged or published", unique.as_str());
@@ -281,7 +281,7 @@ impl DetachedWhenUnused {
         self.too_late.extend(new.map(str::to_owned));
     }
 
-    /// Whether the node has said in time that it uses a volume.
+    /// Whether a volume was in the node's `volumesInUse` in time.
     fn is_kept(&self, books: &Books, volume: &str) -> bool {
         is_in_use(books, volume) && !(books.slow_api && self.too_late.contains(volume))
     }
@@ -303,7 +303,7 @@ pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
     check: Checked::Each(not_attached_when_detaching),
 };
 
-/// A detach begins when its attachment is told to go: the driver may be called long after that.
+/// A detach begins with the deletion of the attachment: the call to the driver may come long after that.
 fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Report) {
     let (by, volume) = match &line.event {
         Event::RpcStart(start) if start.method == "ControllerUnpublishVolume" => {
@@ -340,7 +340,7 @@ pub(super) static ATTACHED_TO_ONE: Rule = Rule {
 
 fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != Verb::Delete) else { return };
-    // One that is being deleted is certain of nothing: its volume may be detached already.
+    // An attachment that is being deleted is uncertain: its volume may be detached already.
     let is_certain =
         |body: &Value| body["status"]["attached"] == true && body["metadata"]["deletionTimestamp"].is_null();
     if !is_certain(&change.body) {

@@ -41,8 +41,8 @@ struct NothingRisked {
     attempts: BTreeMap<String, Attempt>,
 }
 
-/// What the books said when it was started, what was made since, for whichever volume, and whether the kernel
-/// failed at any of that.
+/// An attempt of an operation: the books at its start, the paths that were made since for any volume, and whether the
+/// kernel failed at one of them.
 struct Attempt {
     before: [String; 2],
     made: Vec<String>,
@@ -73,7 +73,7 @@ impl Check for NothingRisked {
         } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let Some(attempt) = self.attempts.remove(volume) else { return };
             report.tried();
-            // What the kernel refused to make or to remove may be there, and then the books say so.
+            // A path that the kernel failed to make or to remove may exist, and then the books have it as uncertain.
             let refused = edge.error.as_ref().is_none_or(|error| error.contains("os error"));
             let left = attempt.refused || attempt.made.iter().any(|path| books.entries.contains_key(path));
             let ([volume, pod], [volume_before, pod_before]) = (states(books, edge), attempt.before);
@@ -92,7 +92,7 @@ impl Check for NothingRisked {
             {
                 self.attempts.values_mut().for_each(|attempt| attempt.made.push(effect.path.clone()));
             }
-            // A kernel that is made to fail may have removed what it says it has not.
+            // A kernel that fails on order may have removed the path although it reports an error.
             Event::Disturbed(Disturbance::StepFailed { path, .. }) => {
                 self.attempts.values_mut().for_each(|attempt| attempt.failed_at(path));
             }
@@ -150,7 +150,7 @@ impl Check for NotGrownIsUncertain {
 
 impl NotGrownIsUncertain {
     fn expanded(&mut self, books: &Books, end: &RpcEnd) {
-        // FAILED_PRECONDITION says that the volume is in use: that leaves nothing uncertain.
+        // FAILED_PRECONDITION means that the volume is in use, which is certain.
         let failed = !matches!(end.code.as_str(), "OK" | "FailedPrecondition");
         let Some(call) = books.calls.get(&end.id).filter(|call| call.life == books.life) else { return };
         if failed && self.had.contains_key(call.volume()) {

@@ -1,4 +1,4 @@
-//! Failures: how long until the next attempt, and who is told.
+//! Failures: the time until the next attempt, and the events about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,8 +33,8 @@ const GROW: OperationName = OperationName::Expand;
 #[derive(Default)]
 struct Ladder {
     failed: BTreeMap<(OperationName, String, String), (u32, f64)>,
-    /// Persistent volumes whose claims have come to say that it is the node's turn to grow them. That ends one
-    /// wait, whenever the node hears of it.
+    /// Persistent volumes whose claims have newly reported that the node must expand them. That ends one wait when the node
+    /// learns of it.
     turns: BTreeSet<String>,
 }
 
@@ -59,7 +59,7 @@ impl Check for Ladder {
 }
 
 impl Ladder {
-    /// Notes whose turn it has become. A claim that only goes on to say so says nothing new.
+    /// Notes the volume of a claim that newly reports the node's turn. A repeated report does not count.
     fn claim(&mut self, books: &Books, change: &ApiChange) {
         let before = books.object(CLAIM, &change.object).and_then(size_by_turn);
         let now = size_by_turn(&change.body);
@@ -94,7 +94,7 @@ impl Ladder {
                     self.turns.remove(volume);
                 }
             }
-            // What stops because its pod has gone has not failed, and climbs no further.
+            // An operation that stops because its pod is gone has not failed, and its back-off does not grow.
             (Edge::End, Some(_)) if MOUNTS.contains(&edge.name) && !is_wanted(books, edge) => {}
             // Nor has what ends when the volume has left both books.
             (Edge::End, Some(_)) if !is_known(books, &edge.volume) => _ = self.failed.remove(&key),
@@ -107,14 +107,14 @@ impl Ladder {
     }
 }
 
-/// The size that a volume is to have, where its claim says that it is the node's turn to see to it.
+/// The requested size of a volume whose claim says that the node must expand it.
 fn size_by_turn(claim: &Value) -> Option<&Value> {
     let status = &claim["status"];
     let turn = status["allocatedResourceStatuses"]["storage"] == "NodeResizePending";
     turn.then(|| &status["allocatedResources"]["storage"])
 }
 
-/// The persistent volume that an operation grows, as far as the trace tells the API's objects.
+/// The persistent volume that an operation expands, if the trace has its object.
 fn grown<'a>(books: &'a Books, edge: &OperationEdge) -> Option<&'a str> {
     let volume = handle(&edge.volume).filter(|_| edge.name == GROW)?;
     persistent_volume(books, volume).map(|(name, _)| name)
@@ -146,7 +146,7 @@ fn pod_of_key(edge: &OperationEdge) -> &str {
     if unmount || handle(&edge.volume).is_none() { &edge.pod } else { "" }
 }
 
-/// How long to wait after a number of failures in a row.
+/// The back-off after a number of failures in a row.
 fn wait_ms(failures: u32) -> f64 {
     (500.0 * 2f64.powi(failures.saturating_sub(1).min(16) as i32)).min(CAP_MS)
 }
@@ -159,8 +159,8 @@ pub(super) static EVERY_FAILURE_IS_TOLD: Rule = Rule {
     check: Checked::With(|| Box::new(EveryFailureIsTold::default())),
 };
 
-/// How often each text was a failure, and how often it was told. An attempt that stops because its pod went
-/// in between has not failed: nothing was risked, and no pod is left for an event.
+/// For each error text, the number of failures and of events. An attempt that stops because its pod is gone has not
+/// failed: nothing was risked, and there is no pod for an event.
 #[derive(Default)]
 struct EveryFailureIsTold {
     failures: BTreeMap<String, u64>,

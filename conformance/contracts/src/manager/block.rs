@@ -25,7 +25,7 @@ fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     report.tried();
     let entry = of.map_entry();
     let top = |path: &str| books.mounts.get(path).and_then(|stack| stack.last());
-    // What the driver published may be no device at all: that is the driver's fault, and judged there.
+    // The driver may have published no device: that is the driver's fault, which DRV rules judge.
     let published = top(target).and_then(|mount| mount.rdev.as_ref());
     match (published, top(&entry)) {
         (_, None) => report.broken("", "mapped without a bind below the global map path", entry.as_str()),

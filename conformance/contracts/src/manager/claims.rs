@@ -1,4 +1,4 @@
-//! Claims: which volume a pod may have at all, and what is said of its size.
+//! Claims: the volumes that a pod may use, and the sizes that claims report.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 /// The finalizer that keeps a claim while a pod uses it.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// The persistent volume of a handle and the claim bound to it, as far as the trace tells the API's objects.
+/// The persistent volume of a handle and the claim bound to it, if the trace has their objects.
 fn volume_and_claim<'a>(books: &'a Books, handle: &str) -> Option<(&'a Value, &'a Value)> {
     let mut volumes = books.objects_of(ObjectKind::Volume);
     let (name, volume) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle)?;

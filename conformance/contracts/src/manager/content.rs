@@ -1,4 +1,4 @@
-//! The data in a volume is not the manager's: it shows a pod no more of it than it should, and removes nothing.
+//! The manager shows a pod only the files of its own volumes, and removes none of them.
 
 use crate::csi::Request;
 use crate::event::{Effect, EffectKind, Event, Mount, ObjectKind, TraceLine};
@@ -78,7 +78,7 @@ pub(super) static NOTHING_OUTSIDE: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Event::MountAdd(mount) = &line.event else { return };
         let Some(volumes) = volumes_of_sub_path(&mount.target) else { return };
-        // Of a volume that is mounted nowhere below its pod, such as a host path, a trace does not know the place.
+        // The path of a volume that is not mounted below its pod, such as a host path, is not in the trace.
         let mut shown = shown_below(books, &volumes).peekable();
         if shown.peek().is_none() {
             return;
@@ -90,7 +90,7 @@ pub(super) static NOTHING_OUTSIDE: Rule = Rule {
     }),
 };
 
-/// Of a sub-path's mount: where volumes of its pod are, and the volume's directory name.
+/// The directory of a pod's volumes and the volume's directory name, from the target of a sub-path's mount.
 fn volumes_of_sub_path(target: &str) -> Option<(String, &str)> {
     let (pod, rest) = target.split_once("/volume-subpaths/")?;
     Some((format!("{pod}/volumes/"), rest.split('/').next()?))
@@ -146,7 +146,7 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
     }),
 };
 
-/// Whether the driver's policy says that a volume's files stay as they are; false where the trace does not tell.
+/// Whether the driver's fsGroupPolicy leaves a volume's files as they are; `false` if the trace does not have it.
 fn is_kept(books: &Books, volume: &str) -> bool {
     let Some((_, body)) = persistent_volume(books, volume) else { return false };
     let spec = &body["spec"];

@@ -1,8 +1,8 @@
 //! Paths that the manager cannot identify because their record was damaged or lost. Rules do not ask for them.
 //!
-//! A trace tells of damage by [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost` if the record is gone. Where
-//! has no such event, the rules ask for everything. The volume's object still tells what is mounted, and a dead mount
-//! needs no more than any other.
+//! A trace has damage as [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost` if the record
+//! is gone. Without such an event the rules ask for everything. A damaged record does not excuse a volume whose object
+//! identifies it, nor a mount that is dead.
 
 use crate::rule::Books;
 use crate::rule::place::Place;

@@ -8,7 +8,7 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 /// Calls that an operation on the whole volume makes.
 const WHOLE: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeUnstageVolume", "NodeExpandVolume"];
 
-/// The call of an operation on one pod's share of it.
+/// The call of an unmount operation.
 const UNMOUNT: &str = "NodeUnpublishVolume";
 
 /// INV-009.
@@ -128,7 +128,7 @@ mod tests {
         let out = "op start volume_unmount v1/a\n";
         let into = "op start volume_mount v1\n";
         keeps(rule, &[moved, out, into].concat(), &[]);
-        // What failed is waited for no longer than it runs.
+        // A failed unmount blocks the other pod only while it runs.
         keeps(rule, &[moved, out, "op end volume_unmount v1/a no\n", into].concat(), &[]);
         keeps(rule, &["wants v1/a yes\nstate v2/a VolumeMounted\nwants v1/a -\n", into].concat(), &[]);
         let early = "a volume entered a pod before it had left another";

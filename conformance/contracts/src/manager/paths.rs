@@ -1,4 +1,4 @@
-//! Paths: one a volume, the target left to the driver, and what is needed to undo kept until it is undone.
+//! Paths: one for each volume, the target is the driver's, and records are kept until the volume is undone.
 
 use crate::csi::Request;
 use crate::event::{Effect, EffectKind, Event, ObjectKind, RpcStart, TraceLine};
@@ -54,9 +54,8 @@ pub(super) static TARGET_IS_THE_DRIVERS: Rule = Rule {
 
 fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    // What a node did last before it died it may not have told: a directory that is missing in the books may be
-    // that.
-    let told_all = books.life == 0;
+    // A node that died may not have announced its last effect: that may be a directory that the books do not have.
+    let announced_all = books.life == 0;
     match start.method.as_str() {
         "NodePublishVolume" => {
             report.tried();
@@ -64,14 +63,14 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
             if books.entries.contains_key(target) {
                 report.broken(&start.method, "the target was made before the driver was asked", target);
             }
-            if told_all && Place::of(target).is_some() && !books.entries.contains_key(parent(target)) {
+            if announced_all && Place::of(target).is_some() && !books.entries.contains_key(parent(target)) {
                 report.broken(&start.method, "the target's parent was not there", target);
             }
         }
         "NodeStageVolume" => {
             report.tried();
             let staging = start.request().staging_path();
-            if told_all && Place::of(staging).is_some() && !books.entries.contains_key(staging) {
+            if announced_all && Place::of(staging).is_some() && !books.entries.contains_key(staging) {
                 report.broken(&start.method, "the staging directory was not there", staging);
             }
         }
@@ -104,7 +103,7 @@ fn written_before(books: &Books, start: &RpcStart, report: &mut Report) {
     let Some(place) = Place::of(path) else { return };
     report.tried();
     let metadata = place.metadata();
-    // What a node did last before it died it may not have told: that it has written this, too.
+    // A node that died may not have announced its last effect: that may be the writing of this record.
     if books.life == 0 && !books.entries.contains_key(&metadata) {
         report.broken(&start.method, "called before its metadata was written", metadata);
     }
@@ -136,7 +135,7 @@ pub(super) static NOTHING_REMAINS: Rule = Rule {
 };
 
 fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
-    // A path that the driver left mounted keeps what it takes to undo it, and rightly so.
+    // The records of a path that the driver left mounted are rightly kept.
     if !rest.pods.is_empty() || any_path_is_mounted(books) {
         return;
     }

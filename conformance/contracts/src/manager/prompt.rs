@@ -19,10 +19,10 @@ use super::staging::handle;
 
 const WITNESSES: &[Witness] = &[Witness::Manager, Witness::Operations, Witness::Api, Witness::Clock];
 
-/// How long anything may stand that could be begun, in milliseconds.
+/// The longest delay of an operation that could start, in milliseconds.
 const AT_ONCE: f64 = 1_000.0;
 
-/// The same where only the failure of something else could be what it waits for.
+/// The longest delay if only the back-off of another operation could be the reason.
 const NOT_ITS_BACK_OFF: f64 = 200.0;
 
 /// INV-027.
@@ -81,7 +81,7 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Event::Operation(edge) = &line.event else { return };
         let Some(volume) = handle(&edge.volume) else { return };
-        // What the node has heard last may not hold any more.
+        // The node may know only older objects.
         if books.slow_api || books.deaf {
             return;
         }
@@ -120,7 +120,7 @@ impl Owed {
     }
 }
 
-/// The same, with what else is going on.
+/// The debt of an operation with its circumstances.
 struct Debt<'a> {
     owed: &'a Owed,
     /// Another operation of its volume has failed and was not done since.
@@ -145,19 +145,20 @@ struct Prompt {
     /// Pods that get no new volumes, and of these those whose containers are gone.
     ending: BTreeSet<String>,
     gone: BTreeSet<String>,
-    /// What this life has begun already: it has read back what another one left, and may unmount.
+    /// Whether this life has started an operation: it has ended its reconstruction.
     begun: bool,
+    /// Whether this life may unmount volumes.
     may_unmount: bool,
-    /// What it knows of its node's object.
+    /// The manager's knowledge of its node's object.
     node: Knowledge,
 }
 
-/// What a manager knows of an object that it follows.
+/// A manager's knowledge of an object that it follows.
 #[derive(Default)]
 struct Knowledge {
-    /// Whether it has heard of the object in this life.
+    /// Whether the manager has seen the object in this life.
     heard: bool,
-    /// The volumes that were attached when it heard of the object last, while it hears nothing of it.
+    /// The attached volumes in the last version of the object that the manager saw, while its watch is down.
     last: Option<BTreeSet<String>>,
 }
 
@@ -190,7 +191,7 @@ impl Check for Prompt {
         match &line.event {
             Event::Operation(edge) => self.operation(edge),
             Event::State(change) if change.to.is_empty() => self.left(books, change),
-            // It waits for the node's object like all that was read back, and holds up what else would go.
+            // A reconstructed volume waits for the node's object, and delays other unmounts meanwhile.
             Event::State(change) if self.is_read_back(books, change) => self.may_unmount = false,
             Event::Pod(change) => self.pod(change),
             Event::Disturbed(disturbance) => self.disturbed(books, disturbance),
@@ -201,7 +202,7 @@ impl Check for Prompt {
                 (self.begun, self.may_unmount) = (false, false);
                 self.node = Knowledge::default();
             }
-            // It ends the back-off of its volumes.
+            // A registration of the driver ends the back-off of its volumes.
             Event::Process(edge) if matches!(edge.edge, Lifecycle::Start | Lifecycle::Registered) => {
                 self.failed.clear();
             }
@@ -273,7 +274,7 @@ impl Prompt {
     fn owes_unstage(&self, books: &Books, volume: &str) -> bool {
         let used = books.actual.keys().chain(books.desired.keys());
         let used = used.filter_map(|key| pod_and_volume(key)).any(|(_, of)| of == volume);
-        // One that took over directories which explain nothing asks the API for what they stand for first.
+        // A manager that found unidentified directories first asks the API for their volumes.
         let may_ask = books.life > 0 && books.slow_api;
         self.may_unmount
             && !may_ask
@@ -286,18 +287,18 @@ impl Prompt {
     fn owes_mount(&self, books: &Books, pod: &str, volume: &str) -> bool {
         let mounted = books.actual.get(&format!("pod {pod} {volume}"));
         let csi = handle(volume);
-        // What the node's status says counts when the manager has been told that it does.
+        // The node's status counts once the manager has seen it.
         let wanted = books.desired.get(&format!("pod {pod} {volume}"));
         let told = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
         let ready = csi.is_none_or(|volume| {
             !must_be_attached(books, volume)
                 || (told && is_in_use(books, volume) && self.knows_attached(books, volume))
         });
-        // One that only one pod may have waits until the last one has left it, and its label with it.
+        // A volume for one pod waits until the earlier pod has left it, and its label with it.
         let alone = csi.is_some_and(|volume| is_for_one_pod(books, volume));
         let held = books.actual.keys().filter_map(|key| pod_and_volume(key));
         let held = held.into_iter().any(|(other, of)| of == volume && other != pod);
-        // What an earlier life has staged with another label stays until anything may go.
+        // A volume that an earlier life staged with another label stays until volumes may be unmounted.
         let left = !self.may_unmount && is_staged(books, volume);
         let waits = alone && (held || left || self.has_failed(volume, |name, _| UNSTAGES.contains(&name)));
         self.begun
@@ -339,7 +340,7 @@ impl Prompt {
         }
     }
 
-    /// Whether the manager can know that its node's status says attached.
+    /// Whether the manager can know that its node's status lists the volume as attached.
     fn knows_attached(&self, books: &Books, volume: &str) -> bool {
         let heard = self.node.last.as_ref().is_none_or(|last| last.contains(volume));
         !books.slow_api && heard && is_attached_to_node(books, volume)

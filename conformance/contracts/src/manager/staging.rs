@@ -42,8 +42,8 @@ pub(super) static STAGED_ONCE: Rule = Rule {
     id: "INV-013",
     sentence: "a volume that is staged is not staged again, however many pods use it",
     witnesses: &[Witness::Rpc],
-    // While the manager's own books say that the device may be mounted or not, a stage is what clears that:
-    // an unmount that has begun and failed before its call is such a case.
+    // A device that is uncertain in the manager's books is staged again to settle that, for example after an unmount
+    // that failed before its call.
     check: Checked::Each(staged_once),
 };
 
@@ -64,7 +64,7 @@ fn staged_once(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-042, and what it follows from: a report of Mounted is about this life of the node.
+/// INV-042: a volume is reported as mounted only if it was mounted in this life of the node.
 pub(super) static PUBLISHED_IN_THIS_LIFE: Rule = Rule {
     id: "INV-042",
     sentence: "a CSI volume counts as mounted only after it was published in this life of the node",
@@ -263,7 +263,7 @@ mod tests {
             "stage v1\nnode kill\nnode start\npublish v1 a",
             &[],
         );
-        // What reaches the driver from a node that has died was sent before.
+        // A call that reaches the driver after the node's death was sent before.
         passes_over(rule, "stage v1\nnode kill\npublish v1 a\nnode start", &[]);
     }
 

@@ -93,7 +93,7 @@ pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
     check: Checked::With(|| Box::new(NotWhileItRuns::default())),
 };
 
-/// The pods whose containers may run, by UID or by name: as the stand-in for the runtime names them.
+/// The pods whose containers may run, by UID or by name, as the events name them.
 #[derive(Default)]
 struct NotWhileItRuns {
     running: BTreeSet<String>,

@@ -100,7 +100,7 @@ impl Check for FailedLeavesNothing {
                 for path in of_it {
                     report.tried();
                     self.failed.remove(&path);
-                    // What could not be removed is left to the undo, and the books say so.
+                    // A path that could not be removed stays uncertain in the books, and is undone later.
                     if !may_be_there(books, &edge.volume, &path) {
                         judge_leftovers(books, &path, report);
                     }

@@ -1,4 +1,4 @@
-//! Names and lists of volumes: one volume a name, told in the same way wherever it is told.
+//! Names and lists of volumes: one volume for each name, with the same fields in every answer.
 
 use super::{Promise, csi, must};
 

@@ -1,4 +1,4 @@
-//! Publishing, unpublishing and unstaging: what appears at a path, and what is left when it goes.
+//! Publishing, unpublishing and unstaging: mounts at a path, and leftovers there.
 
 use super::{Promise, advice, csi, must, should};
 

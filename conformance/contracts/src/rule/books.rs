@@ -17,12 +17,12 @@ use crate::event::{
 };
 use index::{Flights, Paths};
 
-/// How far a step that can be undone has come, as the manager knows it. What is absent is not done.
+/// The progress of a step, as the manager knows it. A step without an entry is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Done, and not undone since.
     Done,
-    /// It may be done or not: it must be undone, and done again before it is relied upon.
+    /// The step may be done or not: it must be undone, and done again before it is relied upon.
     Uncertain,
 }
 
@@ -36,7 +36,7 @@ pub struct Call {
     pub seq: u64,
     /// Which life of the node sent it.
     pub life: u32,
-    /// How many mounts lay on each other at its staging path when it started.
+    /// The number of mounts at the call's staging path when it started.
     pub mounted: usize,
 }
 
@@ -45,7 +45,7 @@ impl Call {
         Call { method: start.method.clone(), request: start.req.clone(), seq, life, mounted: 0 }
     }
 
-    /// Whether it is the same call for the same volume in the same life.
+    /// Whether two calls are of one method, for one volume and in one life.
     fn is_like(&self, other: &Call) -> bool {
         (&self.method, self.volume(), self.life) == (&other.method, other.volume(), other.life)
     }
@@ -88,7 +88,7 @@ pub struct Volume {
     pub unstaged: BTreeSet<String>,
     /// Whether the driver has answered that it made it.
     pub created: bool,
-    /// Whether it was deleted, or may have been: a node that asks about it may hear NOT_FOUND.
+    /// Whether the volume was deleted or may have been: calls of a node may be answered NOT_FOUND.
     pub deleted: bool,
     /// The request of the last `NodeStageVolume` that was sent.
     pub stage_request: Option<Value>,
@@ -134,16 +134,15 @@ pub struct Books {
     pub in_use: Option<BTreeSet<String>>,
     /// Volumes that were taken by force from a node that was lost, and that it has not begun to use again.
     pub forced: BTreeSet<String>,
-    /// API objects by kind and name, as far as the trace tells them.
+    /// The API objects that the trace has, by kind and name.
     pub objects: BTreeMap<(ObjectKind, String), Value>,
     /// The UIDs of pods by their names, of those that are gone, too.
     pub uids: BTreeMap<String, String>,
-    /// How many lives of the node's process have ended.
+    /// The number of lives of the node's process that have ended.
     pub life: u32,
-    /// Whether it has ended and not started again.
+    /// Whether the node's process has ended and not started again.
     pub down: bool,
-    /// Whether the API is known to take its time ([`Disturbance::ApiSlow`]): what it holds may
-    /// not have reached the manager or a controller yet.
+    /// Whether the API is slow ([`Disturbance::ApiSlow`]): the manager or a controller may not know its newest objects yet.
     pub slow_api: bool,
     /// Records that were damaged while the node was away, and that it has not written anew.
     pub damaged: BTreeSet<String>,
@@ -254,7 +253,7 @@ impl Books {
         })
     }
 
-    /// The UID of a pod that is called by its name; what is no name of a pod is taken for a UID.
+    /// The UID of a pod's name; any other text is taken for a UID.
     pub fn uid<'a>(&'a self, pod: &'a str) -> &'a str {
         self.uids.get(pod).map_or(pod, String::as_str)
     }
@@ -388,7 +387,7 @@ impl Books {
         }
     }
 
-    /// The node writes a record that was lost: where nothing was mounted, nothing told it of what it had begun before.
+    /// The node has written a lost record again: if nothing was mounted, it could not know its earlier calls.
     fn begin_anew(&mut self, record: &str) {
         let mounts = &self.mounts;
         let stays = |path: &String, _: &mut Progress| {
@@ -413,7 +412,7 @@ impl Books {
             }
             EffectKind::Link => _ = self.entries.insert(path, Entry::Link),
             EffectKind::Lock => _ = self.locks.insert(path, effect.source.clone().unwrap_or_default()),
-            // It is the device that is let go of; what it held open is in the books only.
+            // The event names the device; the file that it held open is in the books only.
             EffectKind::Unlock => self.locks.retain(|file, device| *file != path && *device != path),
             EffectKind::Rmdir | EffectKind::Remove | EffectKind::Unlink => {
                 let below = format!("{path}/");
@@ -493,7 +492,7 @@ impl Books {
         }
     }
 
-    /// A node that ended has lost all memory: what it had in flight, and what it knew for certain.
+    /// A node that ended has lost its memory: the calls in flight, and which steps were done for certain.
     fn process(&mut self, edge: &ProcessEdge) {
         if edge.who != Role::Node {
             return;
@@ -534,19 +533,19 @@ impl Books {
     }
 }
 
-/// Where a step stands after an attempt to do it.
+/// The progress of a step after an attempt to do it.
 fn done(before: Option<Progress>, code: &str, heard: bool) -> Option<Progress> {
     match (before, code) {
         (_, "OK") if heard => Some(Progress::Done),
         (_, "OK") => Some(Progress::Uncertain),
-        // A failed attempt to do again what is done leaves it done: a live mount stays.
+        // A failed repetition of a done step leaves it done: a live mount stays.
         (Some(Progress::Done), _) if heard => Some(Progress::Done),
         (_, code) if is_unknown(code) || !heard => Some(Progress::Uncertain),
         (before, _) => before,
     }
 }
 
-/// Where a step stands after an attempt to undo it: a failed one may have undone half of it.
+/// The progress of a step after an attempt to undo it: a failed one may have undone a part.
 fn undone(before: Option<Progress>, worked: bool) -> Option<Progress> {
     if worked { None } else { before.map(|_| Progress::Uncertain) }
 }
@@ -557,7 +556,7 @@ fn volumes_in_use(body: &Value) -> Option<BTreeSet<String>> {
     Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// A change of an object carries the fields it changed; lists and plain values replace what was there.
+/// Merges the changed fields of an object: maps are merged, lists and plain values are replaced.
 fn merge(known: &mut Value, change: &Value) {
     match (known, change) {
         (Value::Object(known), Value::Object(change)) => {

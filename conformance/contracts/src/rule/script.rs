@@ -69,7 +69,7 @@ fn judged(rule: &'static Rule, script: &str, pods: &[&str]) -> (Vec<Violation>, 
     (found, judge.tried().contains(rule.id))
 }
 
-/// The trace that a script stands for.
+/// The trace of a script.
 pub(crate) fn trace(script: &str) -> Vec<TraceLine> {
     let mut writer = Writer::default();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -336,7 +336,7 @@ fn mount(target: &str, opts: &[&str]) -> Mount {
     }
 }
 
-/// The path that a word such as `target:v1/a` stands for; a path stands for itself.
+/// The path of a word such as `target:v1/a`; a path is its own word.
 pub(crate) fn path(word: &str) -> String {
     let Some((kind, key)) = word.split_once(':') else { return word.to_owned() };
     let (volume, pod) = key.split_once('/').map_or((key, String::new()), |(volume, pod)| (volume, uid(pod)));

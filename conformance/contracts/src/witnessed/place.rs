@@ -1,4 +1,5 @@
-//! What a path is to a node: the volume that it is about, by the name that its directory has, and whose mounts are there.
+//! The meaning of a path for a node: the volume by the name of its directory, and whether mounts there are the node's or
+//! the driver's.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ pub(super) fn is_contract(root: &str, path: &str) -> bool {
     below.starts_with("/pods/") || below.starts_with("/plugins/kubernetes.io")
 }
 
-/// Whether all of those directories are below a path: what is mounted there covers them.
+/// Whether all of those directories are below a path: a mount there covers them.
 pub(super) fn is_above_contract(root: &str, path: &str) -> bool {
     let (root, path) = (Path::new(root), Path::new(path));
     path != Path::new("/") && (root.starts_with(path) || path == root.join("plugins"))

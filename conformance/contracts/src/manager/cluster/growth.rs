@@ -129,8 +129,7 @@ impl Check for Modified {
     }
 }
 
-/// Whether the driver may still do, or have done, what it was asked for. A modifier takes ResourceExhausted for final, as
-/// a node does not.
+/// Whether the outcome of a call is unknown. For a modifier ResourceExhausted is final, and for a node it is not.
 fn is_open(code: &str) -> bool {
     is_unknown(code) && code != "ResourceExhausted"
 }

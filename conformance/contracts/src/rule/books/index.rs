@@ -1,8 +1,8 @@
 //! Indexes of the books, so that a rule need not search all entries.
 //!
-//! A recording may have any number of calls without an end and of volumes. A rule that asks at each line what else is
-//! under way, or which volumes a path belongs to, is answered from here, so that a recording is judged in a time that
-//! grows with its length and not with the square of it.
+//! A recording may have any number of volumes and of calls without an end. Rules ask at each line for the calls under way
+//! and for the volumes of a path. The indexes answer that, so that judging takes time in proportion to the recording's
+//! length, and not to its square.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ impl Paths {
     }
 }
 
-/// How many entries were looked at, for the test that holds a recording's cost.
+/// The number of visited entries, for the test of the cost of judging.
 mod work {
     #[cfg(test)]
     use std::cell::Cell;
