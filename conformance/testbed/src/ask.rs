@@ -1,4 +1,4 @@
-//! Asking a driver what it can do, by starting it once.
+//! Asks for a driver's abilities by starting it once.
 
 use std::time::Duration;
 
@@ -54,10 +54,10 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     }
 }
 
-/// How long the driver may take to end when it is asked to.
+/// The time for the driver to end after SIGTERM.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// How many last lines are shown: they explain most odd answers, and fit a terminal.
+/// The number of last lines that are shown: they explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;
 
 /// The fault of a node id that spoils readers. CSI limits only its length, but objects, logs and topologies that hold
@@ -67,7 +67,7 @@ fn odd_node_id(id: &str) -> Option<String> {
         .then(|| format!("NodeGetInfo: the id of the node holds control characters ({id:?})"))
 }
 
-/// Everything a need can depend on and no capability says.
+/// Asks for everything that a need depends on and no capability reports.
 async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities, Vec<String>> {
     let settings = &around.manifest().volume;
     let lacking = |said: Option<bool>, key: &str| {
@@ -83,7 +83,7 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
     };
     abilities.odd.extend(odd_node_id(&abilities.says.node_id));
     if !abilities.creates() {
-        // What exists is taken as the manifest describes it.
+        // Existing volumes are taken as the manifest describes them.
         return Ok(abilities);
     }
     let mut probes = Probes {
@@ -129,11 +129,11 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
 /// Volumes that are made and deleted again, to see whether the driver makes such.
 struct Probes<'a> {
     provisioner: &'a Provisioner,
-    /// How many volumes were made.
+    /// The number of volumes that were created.
     made: usize,
     odd: Vec<String>,
     wrong: Vec<WrongAnswer>,
-    /// It left a call without an answer: each further one would take as long.
+    /// Whether the driver has left a call without an answer: each further one would take as long.
     is_silent: bool,
 }
 
@@ -160,7 +160,7 @@ impl Probes<'_> {
                 let found = WrongAnswer::unreadable("CreateVolume", source, &format!("a {kind} volume"));
                 // Each kind would be one more finding of the same fault.
                 self.note(found);
-                // No refusal: an unreadable answer says nothing about abilities, and the cases try for themselves.
+                // An unreadable answer is no refusal and says nothing about abilities. The cases find out for themselves.
                 Ok(None)
             }
             ProvisionError::Create { source, .. } if is_unanswered(source) => {
@@ -170,7 +170,7 @@ impl Probes<'_> {
             }
             ProvisionError::Create { source, .. } => {
                 let code = code_name(source.code());
-                // With these a driver says that it does not support the kind at all.
+                // With these codes a driver refuses the kind of volume altogether.
                 let is_odd =
                     !matches!(source.code(), Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange);
                 if is_odd {

@@ -30,9 +30,9 @@ impl Method {
 pub enum Code {
     /// The driver has failed: final, it certainly did nothing.
     Internal,
-    /// It may still be working on it.
+    /// The driver may still be at work on the call.
     DeadlineExceeded,
-    /// It cannot be reached.
+    /// The driver cannot be reached.
     Unavailable,
     /// Another operation is under way.
     Aborted,

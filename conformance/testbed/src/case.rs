@@ -25,7 +25,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result> + 'a>>;
 /// A registered case. Made by `#[case]`, never by hand.
 #[derive(Debug)]
 pub struct Case {
-    /// The module it stands in, with the crate's name.
+    /// The module of the case, with the crate's name.
     pub module: &'static str,
     /// The function's name.
     pub name: &'static str,
@@ -43,7 +43,7 @@ pub struct Case {
     pub variant_needs: &'static [Need],
     /// The promises that it judges by itself, beside the rules that judge every case.
     pub judges: &'static [&'static str],
-    /// Whether it only makes calls and takes back what they do, so that others may run before and after it on one driver.
+    /// Whether the case only makes calls and undoes their effects, so that it can share its driver with other cases.
     pub shares_driver: bool,
     /// Why no other case may run meanwhile.
     pub serial: Option<&'static str>,
@@ -61,7 +61,7 @@ impl Case {
         CaseId(format!("{module}::{}{variant}", self.name))
     }
 
-    /// Where it is written.
+    /// The file and line of the case.
     pub fn place(&self) -> Place {
         Place { file: self.file.to_owned(), line: self.line }
     }
@@ -95,7 +95,7 @@ impl Case {
 pub enum About {
     /// The driver: the case asks it for something.
     Driver,
-    /// The node alone: the volume manager, and what it does without a driver.
+    /// The node alone: the volume manager without a driver.
     Node,
 }
 
@@ -126,7 +126,7 @@ pub fn find(id: &CaseId) -> Option<&'static Case> {
 pub struct CaseId(String);
 
 impl CaseId {
-    /// Takes an id as it was written; whether such a case exists is [`find`]'s to say.
+    /// An id as it was written. [`find`] says whether such a case exists.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }

@@ -91,7 +91,7 @@ pub struct Ignored {
     pub strength: Strength,
 }
 
-/// A step of a case: what it is called, and where it stands.
+/// A step of a case: its name, and its line.
 #[derive(Debug, Clone)]
 pub struct Doing {
     pub step: String,
@@ -106,7 +106,7 @@ impl Cx {
         Self { shared: Rc::new(Shared { bed, last, update, cuts, say, claims }) }
     }
 
-    /// How often the power was cut already. A case that cuts it begins anew, with what was on the disk.
+    /// The number of power cuts so far. A case that cuts the power begins anew, with the files on the disk.
     pub fn cuts(&self) -> u32 {
         self.shared.cuts
     }
@@ -179,8 +179,8 @@ impl Cx {
         Held::new(self.shared(), method)
     }
 
-    /// Holds the answer of the next such call, once the driver has done its work, and then loses it: the node
-    /// is told that the driver cannot be reached.
+    /// Holds the answer of the next such call, once the driver has done its work, and then loses it: the node gets
+    /// UNAVAILABLE.
     pub fn hold_and_lose(&self, method: Method) -> Held {
         self.shared.bed.hold_and_lose(method);
         Held::new(self.shared(), method)
@@ -268,7 +268,7 @@ impl Process {
         }
     }
 
-    /// Starts it again, with nothing but what is on disk.
+    /// Starts it again, with only the files on disk.
     #[track_caller]
     pub fn start(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin(&format!("{}.start()", self.who), Location::caller());
@@ -327,7 +327,7 @@ impl Shared {
         doing
     }
 
-    /// Compares something a step has found out with what the case says.
+    /// Compares an observation with the case's expectation.
     pub(crate) fn compare(&self, said: &Expect, actual: String, at: &Place) -> Result {
         let expected = unindented(said.data());
         if expected == actual || self.updates(said, &actual) {
@@ -337,7 +337,7 @@ impl Shared {
         Err(Failure { after, at, what: What::Story { expected, actual, pending: vec![] }.into() })
     }
 
-    /// Writes what was seen into the source, if that is wanted.
+    /// Writes the observation into the case's source, if `UPDATE_EXPECT` is set.
     fn updates(&self, said: &Expect, actual: &str) -> bool {
         if self.update {
             let (file, data) = (said.position.file.to_owned(), said.data.to_owned());
@@ -379,7 +379,7 @@ fn for_this_driver(story: String, stages: bool) -> String {
     }
 }
 
-/// A story as it stands in a source file, without the indentation of the code around it.
+/// A story of a source file without the indentation of the code around it.
 fn unindented(data: &str) -> String {
     let Some(text) = data.strip_prefix('\n') else { return data.to_owned() };
     let lines = || text.lines();

@@ -21,7 +21,7 @@ use model::Model;
 pub(crate) use expanse::{Expanse, Shape};
 pub(crate) use uses::{lock_is_seen, refused};
 
-/// Files of one directory, and what they must be.
+/// Files of a directory, with their expected state.
 #[derive(Debug, Clone)]
 pub(crate) struct Exercise {
     seed: u64,
@@ -53,7 +53,7 @@ impl Exercise {
                 Ok(Some(difference @ Difference::Content(_))) => {
                     return Err(Failed::Differs(said(&difference)));
                 }
-                // What is kept of a file beside its bytes is looked at when all of them are.
+                // Attributes are compared with all files at the end.
                 Ok(_) => {}
                 Err(error) => return Err(Failed::Refused(said(&error))),
             }
@@ -72,7 +72,7 @@ impl Exercise {
         Ok(())
     }
 
-    /// The first difference between the files below a directory and what they must be.
+    /// The first difference between the files below a directory and the expected ones.
     pub(crate) fn difference(&self, root: &Path) -> io::Result<Option<Difference>> {
         self.model.difference(root)
     }
@@ -81,16 +81,16 @@ impl Exercise {
 /// Why files could not be used on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// The kernel refused what was asked.
+    /// The kernel refused the operation.
     Refused(String),
-    /// It was done, and what is read back is something else.
+    /// The operation was done, and a read shows other data.
     Differs(String),
 }
 
 /// A file that is not as it was left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// Its bytes, or the file itself.
+    /// Its bytes, or its existence.
     Content(String),
     /// The file's metadata: mode, time, attributes, links.
     Attribute(String),
@@ -103,7 +103,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Whether a file system has no such thing, which is no error of what it keeps.
+/// Whether an error means that the file system lacks a feature, and not that it lost data.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
 }
@@ -135,7 +135,7 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
-    /// Changes one file behind the model's back, and returns what the model says of that.
+    /// Changes a file behind the model's back, and returns the difference that the model finds.
     fn after(name: &str, change: impl FnOnce(&Path, &Path)) -> Difference {
         let root = directory(name);
         let mut exercise = Exercise::new(5);

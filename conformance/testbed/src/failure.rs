@@ -1,4 +1,4 @@
-//! Why a case ends early: what it had done, where that stands, and what went wrong.
+//! The failure of a case: its last step, the line of that, and the cause.
 
 use std::error::Error;
 use std::fmt;
@@ -17,24 +17,24 @@ pub type Result<T = ()> = std::result::Result<T, Failure>;
 pub struct Failure {
     /// The last step of the case.
     pub after: String,
-    /// Where in its source.
+    /// The file and line of the step.
     pub at: Place,
-    /// What went wrong. Boxed, because every step of a case returns one of these or nothing.
+    /// The cause. Boxed, because every step of a case returns such a result.
     pub what: Box<What>,
 }
 
 /// The kinds of failures.
 #[derive(Debug, Clone)]
 pub enum What {
-    /// Another story was seen. The diff says which; `pending` says what was still under way.
+    /// The case saw another story; `pending` are the operations that were still under way.
     Story { expected: String, actual: String, pending: Vec<String> },
-    /// The world is not as the case says: the sentence, and its causes; the story since the last look.
+    /// An expectation of the case is not met: the sentence and its causes; the story since the last look.
     Broken { chain: Vec<String>, seen: Option<String> },
     /// A numbered promise of the driver is broken, by the answer to a call.
     Promise { contract: &'static str, method: String, cause: String },
     /// The suite could not do its part: our fault, or the machine's.
     Ours(Vec<String>),
-    /// The machine has not enough of something: which, what to do, and what came of it.
+    /// The machine lacks a resource: its name and remedy, then the consequences.
     Environment(Vec<String>),
 }
 
@@ -47,7 +47,7 @@ impl Failure {
         self
     }
 
-    /// With what was seen since the last look, for a failure that is about the world and has no story.
+    /// Adds the story since the last look to a failure without one.
     pub fn with_story(mut self, look: impl FnOnce() -> String) -> Self {
         if let What::Broken { seen: seen @ None, .. } = &mut *self.what {
             *seen = Some(look());
@@ -55,7 +55,7 @@ impl Failure {
         self
     }
 
-    /// With what was still under way when the case gave up waiting.
+    /// Adds the operations that were under way when the case gave up waiting.
     pub fn with_under_way(mut self, lines: Vec<String>) -> Self {
         match &mut *self.what {
             What::Story { pending, .. } => pending.extend(lines),
@@ -67,7 +67,7 @@ impl Failure {
         self
     }
 
-    /// The same for reporters.
+    /// The failure as reporters show it.
     pub fn breakage(&self) -> Breakage {
         let (expected, actual, cause) = match &*self.what {
             What::Story { expected, actual, pending } => {
@@ -97,7 +97,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where and how a case went wrong.
+/// The step and the cause of a failed case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breakage {
     /// The last thing the case did before, such as `web.stop()`; empty if it did nothing yet.
@@ -117,7 +117,7 @@ pub struct Breakage {
     pub event: Option<String>,
 }
 
-/// One sentence about two stories: the first line in which they part.
+/// A sentence about the first line in which two stories differ.
 fn story_cause(expected: &str, actual: &str) -> String {
     let (mut wanted, mut seen) = (expected.lines(), actual.lines());
     loop {
@@ -140,7 +140,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
     let (mut texts, mut next) = (Vec::new(), Some(error));
     while let Some(error) = next {
         texts.push(text(error));
-        // What is below a status is its transport, in words of the library.
+        // The sources of a status are errors of the transport library.
         next = if error.is::<tonic::Status>() { None } else { error.source() };
     }
     // Some libraries repeat the cause in their own text.

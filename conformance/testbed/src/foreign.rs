@@ -21,7 +21,7 @@ pub struct Foreign {
     loops: LoopsBehind,
 }
 
-/// Where the node's root has to be, if the driver runs already.
+/// The node's root for a driver that runs already.
 pub fn shared_node(orders: &Orders) -> Option<SharedNode> {
     let socket = orders.manifest.socket.clone()?;
     let private = orders.ledger.parent().unwrap_or(Path::new("/")).to_owned();
@@ -41,7 +41,7 @@ impl Foreign {
         Ok(Some(Self { ledger: Arc::new(ledger), loops: LoopsBehind::default() }))
     }
 
-    /// Where the proxy writes down what the driver is asked for.
+    /// The ledger for the driver's requests with lasting effects.
     pub fn ledger(&self) -> Arc<Ledger> {
         Arc::clone(&self.ledger)
     }
@@ -68,9 +68,9 @@ pub(super) fn tag(orders: &Orders, sandbox: &Sandbox) -> String {
     };
     let run = name(orders.ledger.parent());
     match orders.manifest.is_running_already() {
-        // Its node's root is a directory of its own for each case.
+        // Each case has its own root of the node.
         true => format!("-{run}-{}", name(Some(sandbox.layout().root()))),
-        // Each case, and each repetition of it, has its own directory for logs.
+        // Each case and each repetition has its own directory of logs.
         false => {
             let mut hasher = DefaultHasher::new();
             orders.directory.hash(&mut hasher);

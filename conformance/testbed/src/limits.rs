@@ -29,10 +29,10 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     let name = name(&ledger);
     write_down(&ledger, cgroup::places(&name).ok()?)?;
     let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
-    // `doctor` tells why, where it cannot be made.
+    // If it cannot be made, `doctor` reports the reason.
     let mut cgroup = Cgroup::create(&name, limits).ok()?;
     if let Some(opened) = opened_disks(&orders.manifest.host_paths) {
-        // Where the kernel takes no program the head of the report says so.
+        // If the kernel refuses the program, the head of the report says so.
         let _ = cgroup.limit_disks(&opened);
     }
     Some(Arc::new(cgroup))
@@ -52,7 +52,7 @@ fn opened_disks(paths: &[PathBuf]) -> Option<Vec<Device>> {
 /// The groups of a case's containers.
 #[derive(Debug)]
 pub struct DeviceGroups {
-    /// Where they are written down; nothing where this user can have none.
+    /// The ledger of the groups; `None` if this user can have no group.
     ledger: Option<Arc<Ledger>>,
 }
 

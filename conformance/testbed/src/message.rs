@@ -1,4 +1,4 @@
-//! How a testbed is to be put up, what the driver in it can do, and what a case says while it runs.
+//! The orders for a testbed, the abilities of its driver, and the progress of a case.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -18,7 +18,7 @@ use crate::failure::chain;
 pub struct Orders {
     /// The driver.
     pub manifest: Manifest,
-    /// Where its logs go. Exists.
+    /// The existing directory for its logs.
     pub directory: PathBuf,
     /// The run's ledger.
     pub ledger: PathBuf,
@@ -26,7 +26,7 @@ pub struct Orders {
     pub rootless: bool,
     /// The seed of everything random in it.
     pub seed: u64,
-    /// How long it may take.
+    /// The time limit of the case.
     pub timeout: Duration,
     /// Whether stories that differ are to be written into the source instead of failing.
     pub update: bool,
@@ -36,7 +36,7 @@ pub struct Orders {
     /// The disk that keeps what the node and the driver write, in a guest whose power is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<PathBuf>,
-    /// How often the power was cut already.
+    /// The number of power cuts so far.
     #[serde(default)]
     pub cuts: u32,
     /// How the suite's own NFS server misbehaves, for tests that a case notices it.
@@ -79,7 +79,7 @@ pub enum Progress {
     CutPower,
 }
 
-/// A story as it was seen, and the place in the source where another one stands.
+/// An observed story, and the place in the source of the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
     /// The source file, below the workspace.
@@ -98,7 +98,7 @@ pub struct Expectation {
 pub struct Refusal {
     /// The error and its causes.
     pub chain: Vec<String>,
-    /// What to do about it.
+    /// A hint for the user.
     pub hint: Option<String>,
     /// The last lines of the driver's log, where the driver is the reason.
     pub log: Vec<String>,
@@ -126,13 +126,13 @@ pub struct Abilities {
     pub odd: Vec<String>,
     /// The last lines the driver printed, where an answer was wrong.
     pub last_words: Vec<String>,
-    /// How far it was kept from the machine while it was asked.
+    /// The isolation of the driver from the machine during the questions.
     #[serde(default)]
     pub bounds: Bounds,
-    /// Whether it could use none of the machine's disks.
+    /// Whether the driver could use none of the machine's disks.
     #[serde(default)]
     pub disks_limited: bool,
-    /// Whether it did not end when it was asked to, and had to be killed.
+    /// Whether the driver did not end on SIGTERM, and had to be killed.
     #[serde(default)]
     pub outlives_sigterm: bool,
 }
@@ -143,22 +143,22 @@ impl Abilities {
         self.wrong.iter().any(|answer| answer.is_fatal)
     }
 
-    /// Whether it makes and deletes volumes.
+    /// Whether the driver creates and deletes volumes.
     pub fn creates(&self) -> bool {
         self.says.controller_can("CREATE_DELETE_VOLUME")
     }
 
-    /// Whether it can list its volumes.
+    /// Whether the driver can list its volumes.
     pub fn lists(&self) -> bool {
         self.says.controller_can("LIST_VOLUMES")
     }
 
-    /// Whether it stages volumes before it publishes them.
+    /// Whether the driver stages volumes before it publishes them.
     pub fn stages(&self) -> bool {
         self.says.node_can("STAGE_UNSTAGE_VOLUME")
     }
 
-    /// Whether it gives volumes to groups itself.
+    /// Whether the driver gives volumes to groups itself.
     pub fn gives_groups(&self) -> bool {
         self.says.node_can("VOLUME_MOUNT_GROUP")
     }

@@ -1,11 +1,11 @@
-//! Why a pod still waits for its volumes, where that is an attachment that failed: no call of the node tells of it.
+//! The failed attachment that a pod waits for. No call of the node shows it.
 
 use contracts::event::{Event, TraceLine};
 
 const FAILED: &str = "FailedAttachVolume";
 const SUCCEEDED: &str = "SuccessfulAttachVolume";
 
-/// The last that a pod was told of its attachments, if that is a failure.
+/// The last event of a pod about its attachments, if that is a failure.
 pub(super) fn of(lines: &[TraceLine], pod: &str) -> Option<String> {
     let object = format!("pod/{pod}");
     let last = lines.iter().rev().find_map(|line| match &line.event {

@@ -30,7 +30,7 @@ impl Bed {
         })
     }
 
-    /// Where the node keeps a volume of a pod.
+    /// The path of a pod's volume on the node.
     pub(crate) fn place(&self, volume: &str, pod: &str) -> Result<PathBuf> {
         // A case asks for this path in order to change something there.
         self.journal.touched_by_hand();
@@ -77,7 +77,7 @@ impl Bed {
         Ok(said.map_err(|error| StepError::ours(&error))?.trim() == "1")
     }
 
-    /// Takes away what is at the driver's target for a device.
+    /// Removes the file at the driver's target of a device.
     pub(crate) fn lose_target(&self, volume: &str, pod: &str) -> Result {
         self.journal.touched_by_hand();
         let target = self.journal.symbols().block_target(volume, pod);

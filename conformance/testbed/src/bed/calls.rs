@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use super::{Bed, Result, StepError};
 
-/// Calls that are about all there is, if nothing else is said.
+/// Calls with an empty request about all volumes, snapshots or space.
 const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
 
 /// Calls whose requests have secrets.
@@ -36,7 +36,7 @@ const CONFIDED: [&str; 15] = [
     "NodeExpandVolume",
 ];
 
-/// How long one may take.
+/// The time limit of a call.
 const CALL: Duration = Duration::from_secs(60);
 
 impl Bed {
@@ -177,7 +177,7 @@ impl Bed {
     }
 }
 
-/// The id of what a call deletes.
+/// The id of the volume or snapshot that a call deletes.
 fn deletes<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
     let id = match method {
         "DeleteVolume" => "volumeId",

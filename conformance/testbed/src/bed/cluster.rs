@@ -1,4 +1,4 @@
-//! The cluster's controllers of claims and snapshots, for a case whose volumes they make, and what it asks them for.
+//! Claims, snapshots and classes that a case writes for the cluster's controllers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const NAMESPACE: &str = "default";
 /// The class of the volumes and snapshots that a case asks for.
 const CLASS: &str = "volproof";
 
-/// How long the controllers may take: the limit of one of their calls, and a second try.
+/// The time for the controllers: the limit of one of their calls, and a second try.
 const LIMIT: Duration = Duration::from_secs(12);
 
 /// The claims that a case leaves to the controllers.
@@ -47,7 +47,7 @@ pub(crate) struct ClaimSpec {
     pub(crate) name: String,
     pub(crate) block: bool,
     pub(crate) size: Option<u64>,
-    /// The kind and the name of what it is a copy of.
+    /// The kind and the name of the source of the copy.
     pub(crate) source: Option<(&'static str, String)>,
     pub(crate) attributes_class: String,
 }
@@ -114,7 +114,7 @@ impl Bed {
         self.reached(&key, "is not ready to use", ready).await
     }
 
-    /// Deletes a claim or a snapshot, and waits until the driver has deleted what was made for it.
+    /// Deletes a claim or a snapshot, and waits until the driver has deleted its volume or snapshot.
     pub(crate) async fn deleted(&self, kind: Kind, name: &str) -> Result {
         let key = Key::namespaced(kind, NAMESPACE, name);
         let volume = self.api_server.get::<Claim>(NAMESPACE, name).map(|claim| claim.spec.volume.clone());
@@ -148,7 +148,7 @@ impl Bed {
         self.reached(&key, &format!("does not have the attributes of `{class}`"), has).await
     }
 
-    /// Writes a class of the attributes that the manifest says volumes can change to.
+    /// Writes a class with the manifest's `mutable_parameters`.
     pub(crate) fn write_attributes_class(&self, name: &str) -> Result {
         let class = AttributesClass {
             meta: Meta::named("", name),
@@ -158,7 +158,7 @@ impl Bed {
         self.api_server.create(class).map(drop).map_err(|error| StepError::ours(&error))
     }
 
-    /// Waits until an object is as it should be, and tells the controllers' last warning about it if it is not.
+    /// Waits until an object reaches a state. The error has the controllers' last warning about the object.
     async fn reached<T>(&self, key: &Key, state: &str, done: impl Fn() -> Option<T>) -> Result<T> {
         let mut changes = self.api_server.watch(key.kind);
         let reached = async {
@@ -185,7 +185,7 @@ impl Bed {
         })
     }
 
-    /// An identity that no other case has: the driver is told volumes and snapshots by it.
+    /// Metadata with a UID that no other case has: names of volumes and snapshots are made from it.
     fn own_meta(&self, name: &str) -> Meta {
         let mut meta = Meta::named(NAMESPACE, name);
         meta.uid = format!("{name}{}", self.provisioner.tag());

@@ -1,4 +1,5 @@
-//! Containers of pods: started as the node says, asked what they see, and ended before their volumes go.
+//! Containers of pods: started with the node's configuration, asked for their view, and ended before their volumes are
+//! unmounted.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub(super) struct Started {
 }
 
 impl Bed {
-    /// Starts the container of a pod that has its volumes; ends the one that runs, as a restart does.
+    /// Starts the container of a pod that has its volumes. Ends a running one first, as a restart does.
     pub(crate) async fn start_container(&self, pod: &str) -> Result<Running> {
         let (running, attempt) = {
             let mut containers = self.containers.borrow_mut();
@@ -42,7 +43,7 @@ impl Bed {
         let spec = spec.map_err(|error| StepError::of_node(&error))?;
         let group = self.device_groups.make(&spec);
         let container = Container::start(&spec, &log, group).await.map_err(|error| about(&error))?;
-        // What it mounts where its volumes are shared both ways is no stray.
+        // Its mounts in Bidirectional volumes are no strays.
         self.journal.with_actors(|actors| actors.harness.insert(container.group()));
         running.lock().await.replace(container);
         Ok(running)

@@ -21,11 +21,11 @@ pub(super) struct Copies {
 /// Equal in all cases that meet it, as the key of each dead end.
 const NEVER_READY: &str = "CreateSnapshot answers a snapshot that is never ready";
 
-/// So long a snapshot is waited for where others never became ready.
+/// The wait for a snapshot to be ready after another one never was.
 const SHORT: Duration = Duration::from_secs(1);
 
 impl Bed {
-    /// How long a snapshot may take until it can be used.
+    /// The time for a snapshot to be ready to use.
     pub(crate) fn patience_of_a_snapshot(&self) -> Duration {
         let is_known =
             self.known_dead_ends.contains(NEVER_READY) || self.made.dead_ends.borrow().contains(NEVER_READY);
@@ -71,7 +71,7 @@ impl Bed {
         for (group, members) in groups {
             let request = json!({ "groupSnapshotId": group, "snapshotIds": members });
             left.extend(self.delete_one("DeleteVolumeGroupSnapshot", request, &group).await);
-            // Where the driver lets them, members outlive their group.
+            // Members may outlive their group.
         }
         for snapshot in snapshots {
             left.extend(

@@ -8,7 +8,7 @@ use contracts::event::{Event, TraceLine};
 use super::{Bed, Result, StepError};
 use crate::need::Need;
 
-/// What dies.
+/// The part that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     Driver,
@@ -32,14 +32,14 @@ impl fmt::Display for Victim {
     }
 }
 
-/// How often is looked whether the node has come to rest before the edge.
+/// The pause between two looks whether the node has become idle before the edge.
 const GLANCE: Duration = Duration::from_millis(30);
 
 /// Longer than the first waits of a node whose call has failed. It passes at once.
 const BACK_OFF: Duration = Duration::from_secs(2);
 
 impl Bed {
-    /// How many edges there were since the journal had `lines` lines.
+    /// The number of edges since the journal had `lines` lines.
     pub(crate) fn edges_since(&self, lines: usize) -> usize {
         self.journal.since(lines).iter().filter(|line| is_edge(line)).count()
     }
@@ -53,7 +53,7 @@ impl Bed {
         }
     }
 
-    /// Kills, and starts again at once what was killed.
+    /// Kills the victim and starts it again at once.
     pub(crate) async fn crash(&self, victim: Victim) -> Result {
         match victim {
             Victim::Node => {
@@ -71,7 +71,7 @@ impl Bed {
             }
             Victim::Machine => self.reboot().await?,
         }
-        // What failed meanwhile is tried again at once.
+        // Operations that failed meanwhile are tried again at once.
         self.time_passes(BACK_OFF).await
     }
 }

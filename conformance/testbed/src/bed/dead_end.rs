@@ -1,7 +1,7 @@
-//! When to stop waiting for a driver: what it refuses for good, in the same way each time, will not come.
+//! When to stop waiting for a driver: a call that it refuses each time with the same final error will not succeed.
 //!
-//! Only the driver's own answers count, and only final ones, by the same list of codes as the manager's: after the
-//! other codes, an answer that the proxy gave, or anything that the case does, the count begins anew.
+//! Only the driver's own final answers count, by the manager's list of codes. After any other code, an answer of the proxy,
+//! or an act of the case, the count starts anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,10 +9,11 @@ use std::fmt;
 use contracts::event::{Edge, Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
 use contracts::rule::books::is_unknown;
 
-/// How many equal failures in a row end a wait: the third shows that the second was no accident.
+/// The number of equal failures in a row that ends a wait: the third shows that the second was no accident.
 const ENOUGH: usize = 3;
 
-/// How many unreadable answers end a wait: the first broke a promise, and the second shows that it was no accident.
+/// The number of unreadable answers that ends a wait: the first broke a promise, and the second shows that it was no
+/// accident.
 const ENOUGH_UNREADABLE: usize = 2;
 
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
@@ -25,7 +26,7 @@ pub(crate) struct DeadEnd {
     pub(crate) key: String,
     /// The call, as `NodePublishVolume`.
     method: String,
-    /// `ALREADY_EXISTS`; `OK` where the manager found that nothing had come of it.
+    /// The code, such as `ALREADY_EXISTS`; `OK` if the manager found that the call had no effect.
     code: String,
     message: String,
     calls: usize,
@@ -150,7 +151,7 @@ impl Search {
                 }
                 self.failed(of, answer, now)
             }
-            // It went well, or nothing was asked of the driver.
+            // The operation succeeded, or it made no call to the driver.
             _ => {
                 self.streaks.remove(&of);
                 None

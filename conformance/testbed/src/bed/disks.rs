@@ -16,7 +16,7 @@ use super::{Bed, Result, StepError};
 /// How large a disk of the machine is: ext4 fits, and little is written to make one.
 pub(super) const DISK: u64 = 16 << 20;
 
-/// How much is written to a disk with a log of it, at most. What is not written takes no room.
+/// The most bytes of a disk's log. Unwritten parts take no space.
 const LOG: u64 = 64 << 20;
 
 /// The disks of the node's machine, which outlive every volume on them.
@@ -55,7 +55,7 @@ impl Disks {
 }
 
 impl Bed {
-    /// A disk of the node's machine, which is there until the case has ended.
+    /// Adds a disk to the node's machine until the end of the case.
     pub(crate) fn add_disk(&self) -> Result<PathBuf> {
         let earlier = self.driver_loops();
         let disk = LoopDevice::create(&directory(), DISK, &LoopOptions::default());
@@ -66,7 +66,7 @@ impl Bed {
         Ok(path)
     }
 
-    /// The same with an ext4 that nothing can mend unasked: it has lost its root directory.
+    /// Adds a disk with an ext4 that fsck does not repair without confirmation: it has lost its root directory.
     pub(crate) fn add_corrupt_disk(&self) -> Result<PathBuf> {
         let disk = self.add_disk()?;
         let run = |program: &str, arguments: &[&str]| {
@@ -79,13 +79,13 @@ impl Bed {
             }
         };
         run("mkfs.ext4", &["-q", "-F"])?;
-        // What is not said to be in doubt is not checked.
+        // Marked as having errors, since fsck skips a clean file system.
         run("debugfs", &["-w", "-R", "set_super_value state 2"])?;
         run("debugfs", &["-w", "-R", "clri <2>"])?;
         Ok(disk)
     }
 
-    /// One whose faults can be chosen; its number, and its path.
+    /// Adds a disk with faults on order. Returns its number and its path.
     pub(crate) fn add_faulty_disk(&self, logged: bool) -> Result<(usize, PathBuf)> {
         let mut mapped = self.disks.mapped.borrow_mut();
         let number = mapped.len();
@@ -126,7 +126,7 @@ impl Bed {
         Ok(path)
     }
 
-    /// One that can be pulled out; its path.
+    /// Adds a disk that can be unplugged. Returns its path.
     pub(crate) fn add_plugged_disk(&self) -> Result<PathBuf> {
         let disk = PluggedDisk::create(DISK >> 20).map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
@@ -143,7 +143,7 @@ impl Bed {
         what(plugged.as_mut().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
     }
 
-    /// One whose sectors can go bad; its path.
+    /// Adds a disk with sectors that can go bad. Returns its path.
     pub(crate) fn add_spotty_disk(&self) -> Result<PathBuf> {
         let disk = SpottyDisk::create(DISK >> 20).map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
@@ -169,7 +169,7 @@ impl Bed {
     /// Nothing is to wait for a disk that the case has let hang or fail.
     pub(super) fn disks_recover(&self) {
         for disk in self.disks.mapped.borrow_mut().iter_mut().flatten() {
-            // One that will not is told of when it is closed.
+            // An error is reported when the disk is closed.
             drop(disk.behave(Manner::Sound));
         }
     }

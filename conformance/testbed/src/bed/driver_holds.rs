@@ -1,6 +1,6 @@
-//! What the driver itself holds: loop devices and processes between its last NodeUnstageVolume and its first
-//! DeleteVolume, which may tidy them away with the volume; files and descriptors of volumes after the last one. All of it
-//! before the driver's own end.
+//! Resources that the driver still holds: loop devices and processes after its last NodeUnstageVolume and before its first
+//! DeleteVolume, which may remove them with the volume; files and descriptors after its last DeleteVolume. All of them
+//! before the driver ends.
 
 use std::os::linux::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use nix::unistd::{Pid, getpgid};
 
 use super::{Bed, remains};
 
-/// How long a device that is let go may take to leave: the kernel detaches it after the last close.
+/// The time for a released device to be detached: the kernel does so after the last close.
 const DETACH: Duration = Duration::from_secs(2);
 
 /// The driver's loop devices and processes before its first NodeStageVolume.
@@ -72,14 +72,14 @@ impl Bed {
         loops
     }
 
-    /// Remembers what CreateVolume or the case itself attached: `earlier` is what was there before it.
+    /// Remembers the loop devices that CreateVolume or the case attached; `earlier` are those before it.
     pub(super) fn remember_loops(&self, earlier: &[BoundLoop]) {
         let made =
             self.driver_loops().into_iter().filter(|bound| !earlier.iter().any(|known| known.is_same(bound)));
         self.made.before.borrow_mut().loops.extend(made);
     }
 
-    /// Looks for what is held after everything was unstaged, and waits a little for what is just being let go.
+    /// Finds the resources that are held after everything was unstaged. Waits a moment for those being released.
     pub(super) async fn look_at_driver(&self) {
         let end = Instant::now() + DETACH;
         let held = loop {
@@ -92,10 +92,10 @@ impl Bed {
         *self.made.held.borrow_mut() = held;
     }
 
-    /// Looks for what is left of these volumes when all of them were deleted, and waits a little for what is just going.
+    /// Finds the leftovers of these volumes after all were deleted. Waits a moment for those being removed.
     pub(super) async fn look_at_remains(&self, handles: &[String]) {
         let deleted = self.made.deleted.borrow().clone();
-        let handles = remains::telling(handles.iter().chain(deleted.iter()));
+        let handles = remains::identifying(handles.iter().chain(deleted.iter()));
         if self.foreign.is_some() {
             return;
         }
@@ -153,7 +153,7 @@ impl Bed {
             format!("loop{} on {}{during}", bound.number, bound.backing.display())
         };
         let processes = self.driver_processes();
-        // One that was started again has other processes, of which none is known.
+        // A driver that was started again has other processes, so they cannot be compared.
         let is_the_same = before.processes.iter().any(|known| processes.contains(known));
         let started =
             processes.iter().filter(|now| is_the_same && !now.zombie && !before.processes.contains(now));

@@ -28,8 +28,8 @@ pub(super) struct FailingState {
 }
 
 impl Bed {
-    /// Puts the driver's directory, with what is in it, on a file system that fails on order. The driver is started
-    /// anew: it may have files of its directory open.
+    /// Moves the driver's directory with its files to a file system that fails on order. The driver is restarted, because it
+    /// may have files of the directory open.
     pub(crate) async fn make_state_fail_on_order(&self) -> Result {
         self.kill_driver().await;
         let (state, backing) = (self.layout.driver_state(), self.layout.state().join("drv-below"));
@@ -70,7 +70,7 @@ impl Bed {
         })
     }
 
-    /// How many calls a rule has spoilt so far, all rules together.
+    /// The number of file operations that rules have spoilt so far.
     pub(crate) fn state_failures(&self) -> Result<u64> {
         self.with_failing_state(|failing| {
             let status = failing.fs.control().status().map_err(|error| StepError::ours(&error))?;
@@ -83,7 +83,7 @@ impl Bed {
         self.with_failing_state(|failing| failing.fs.release().map_err(|error| StepError::ours(&error)))
     }
 
-    /// The same at the end of a case, where there may be none.
+    /// Ends all faults at the end of a case, if it had any.
     pub(super) fn state_recovers(&self) {
         if let Some(failing) = &*self.failing_state.borrow() {
             // A server that does not answer is killed when the case ends.

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Bed, PodSpec, Result, StepError, nfs};
 
-/// How long a file may take. A driver's file system may be dead behind a living mount.
+/// The time limit of an access to a file. A driver's file system may be dead behind a live mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Bed {
@@ -115,7 +115,7 @@ impl Bed {
         }
     }
 
-    /// Where a path in the container is on the node.
+    /// The path on the node of a path in the container.
     pub(crate) fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
         let inside =
             |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.mount.path);
@@ -134,7 +134,7 @@ impl Bed {
     }
 }
 
-/// How long a read is looked at before it counts as one that does not answer.
+/// The time after which a read counts as one without an answer.
 const HELD: Duration = Duration::from_secs(1);
 
 async fn in_time<T: Send + 'static>(path: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {

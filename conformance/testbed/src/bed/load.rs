@@ -5,7 +5,7 @@ use harness::observe;
 
 use super::{Bed, Result, StepError};
 
-/// The driver's process and what it has in the kernel.
+/// The size of the driver's process and of its resources in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverLoad {
     descriptors: u64,

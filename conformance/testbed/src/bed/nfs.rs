@@ -74,7 +74,7 @@ impl Bed {
         done.map_err(|error| StepError::ours(&error))
     }
 
-    /// Where a file of the export is on the server's side.
+    /// The path of a file of the export on the server.
     fn on_server(&self, file: &str) -> Result<PathBuf> {
         let server = self.nfs.server.borrow();
         let server = server.as_ref().ok_or_else(no_server)?;

@@ -1,7 +1,7 @@
-//! Node calls that a case makes itself: what they are made with, what of them is still to be undone, and what the
-//! kernel shows at their paths.
+//! Node calls that a case makes itself: the fields of their requests, their effects that are still to be undone, and the
+//! mounts at their paths.
 //!
-//! Their paths lie below the node's root and apart from those of its pods, so that no rule takes them for the node's.
+//! Their paths are below the node's root and apart from those of its pods, so that no rule takes them for the node's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 
 use super::{Bed, Result, StepError};
 
-/// How long the kernel may take to read, to write or to unmount.
+/// The time for the kernel to read, to write or to unmount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a driver may take to undo what a failed case has left.
+/// The time for a driver to undo the effects of a failed case.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// A volume as a case uses it with calls of its own, and how far it got.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeUse {
     pub(crate) handle: String,
-    /// Its staging path and its targets are in here.
+    /// The directory of its staging path and its targets.
     pub(crate) directory: PathBuf,
     /// The request that detaches it, if it is attached.
     pub(crate) attached: Option<Value>,
@@ -56,12 +56,12 @@ pub struct DriverSize {
     pub descriptors: usize,
     pub threads: usize,
     pub processes: usize,
-    /// Of its own memory.
+    /// Private memory.
     pub megabytes: usize,
 }
 
 impl Bed {
-    /// How long a call may take that nothing stands in the way of.
+    /// The time limit of an undisturbed call.
     pub(crate) fn patience_of_a_call(&self) -> Duration {
         let usual = self.limit.div_f64(2.0).min(Duration::from_secs(10));
         usual.max(self.slowness(&self.journal)).min(self.limit)
@@ -87,12 +87,12 @@ impl Bed {
         Ok(DriverSize { descriptors, threads, processes, megabytes })
     }
 
-    /// How many files and directories there are in the driver's own.
+    /// The number of files and directories below the driver's state directory.
     pub(crate) fn driver_files(&self) -> Result<usize> {
         let mut todo = vec![self.layout.driver_state()];
         let mut found = 0;
         while let Some(directory) = todo.pop() {
-            // What is being removed meanwhile is not there.
+            // A directory that is removed meanwhile does not count.
             let Ok(entries) = std::fs::read_dir(&directory) else { continue };
             for entry in entries.flatten() {
                 found += 1;
@@ -132,7 +132,7 @@ impl Bed {
         Ok(Asked { handle, capability, context, is_block })
     }
 
-    /// Whether the driver tells volumes for one pod from those for several on a node.
+    /// Whether the driver distinguishes volumes for one pod from volumes for several pods of a node.
     pub(crate) fn tells_writers_apart(&self) -> bool {
         self.abilities.says.node_can("SINGLE_NODE_MULTI_WRITER")
     }
@@ -142,7 +142,7 @@ impl Bed {
         &self.abilities.says
     }
 
-    /// Where a case has the staging path and the targets of a volume.
+    /// The directory of the staging path and the targets of a volume.
     pub(crate) fn node_use_directory(&self, volume: &str) -> PathBuf {
         self.layout.root().join("by-hand").join(volume)
     }
@@ -183,7 +183,7 @@ impl Bed {
     }
 }
 
-/// How much memory of its own a process has. Pages of its program come and go with other users of the machine.
+/// The private memory of a process. Shared pages depend on other users of the machine.
 fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -193,7 +193,7 @@ fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
 
 type Uses = BTreeMap<String, NodeUse>;
 
-/// The calls that undo what was done, the last first.
+/// The calls that undo the effects, the last one first.
 fn undoing(used: &NodeUse) -> Vec<(&'static str, Value)> {
     let unpublish = used
         .targets

@@ -1,4 +1,4 @@
-//! Objects of the API that pods refer to, files of the node's machine, and what the node says about pods.
+//! API objects that pods refer to, files of the node's machine, and the node's events about pods.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl Bed {
         let directory = harness::Layout::standard().machine();
         std::fs::create_dir_all(&directory).map_err(|error| StepError::ours(&error))?;
         let machine = Tmpfs::mount(&directory, DISK).map_err(|error| StepError::ours(&error))?;
-        // As the root of a machine is: a mount that a pod makes there shows on the machine, if it may.
+        // Shared, like the root of a machine: a mount that a pod makes there with propagation appears on the machine.
         let shared =
             nix::mount::mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_SHARED, None::<&str>);
         shared.map_err(|error| StepError::ours(&error))?;

@@ -1,4 +1,4 @@
-//! The other node of a case: which pods are on it, and what becomes of it.
+//! The other node of a case: its pods, its loss and its return.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use harness::testbed::OtherNode;
 use super::{Bed, Result, StepError};
 use crate::failure::chain;
 
-/// Its name.
 pub(crate) const NAME: &str = "node-2";
 
 impl Bed {
@@ -98,7 +97,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Has a node that is lost come back, so that it can tidy up: says what keeps it from that.
+    /// Starts a lost node again, so that it can clean up. Returns the error if it does not start.
     pub(super) async fn other_is_up(&self) -> Option<String> {
         let other = self.other()?;
         other.proxy().clear("");
@@ -109,7 +108,7 @@ impl Bed {
         back.err().map(|error| format!("the other node does not start again: {}", chain(&error).join(": ")))
     }
 
-    /// Waits until the other node has nothing to do: says what it still has.
+    /// Waits until the other node is idle. Returns the operations under way if it is not.
     pub(super) async fn other_rests(&self, end: Instant) -> Option<String> {
         let other = self.other()?;
         let idle = self.until(&other.journal, end, |limit| other.node.wait_idle(limit)).await;

@@ -1,5 +1,4 @@
-//! Data that is told from any other: blocks made from a seed, at the start, in the middle and at the end of a file or
-//! a device.
+//! Patterns: blocks made from a seed, at the start, in the middle and at the end of a file or a device.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -29,12 +28,12 @@ pub(crate) fn write(path: &Path, seed: u64, durable: bool) -> io::Result<u64> {
     Ok(end)
 }
 
-/// Whether each block is there.
+/// Whether a file or device has each block of the pattern.
 pub(crate) fn is_there(path: &Path, seed: u64) -> io::Result<bool> {
     is_there_within(path, seed, u64::MAX)
 }
 
-/// The same for a device that is a copy of another, which was written up to `most`.
+/// Whether a copy of a device that was written up to `most` has each block of the pattern.
 pub(crate) fn is_there_within(path: &Path, seed: u64, most: u64) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

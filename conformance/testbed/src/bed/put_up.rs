@@ -1,4 +1,4 @@
-//! Puts up the testbed of a case as its orders say, and tells why it could not be.
+//! Puts up the testbed of a case by its orders.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
@@ -79,10 +79,10 @@ fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Res
     };
     let journal = Journal::new(Symbols::new(layout), Some(witness));
     journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
-    // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
+    // Kept while the case runs, for a worker that is killed. A worker that ends writes the trace anew, with symbols.
     journal.keep(&orders.directory.join("trace.jsonl"), None).map_err(|error| Refusal::ours(&error))?;
     if orders.cuts > 0 {
-        // The node of before ended with its machine; what it had written is on the disk, and in no line of this trace.
+        // The earlier node ended with its machine. Its records are on the disk, and its events are not in this trace.
         journal.process(Role::Node, Lifecycle::Kill, None);
     }
     Ok(journal)

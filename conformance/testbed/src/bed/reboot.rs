@@ -1,8 +1,8 @@
-//! The machine that starts anew, and the driver's container that is replaced: what each of them takes away.
+//! Reboots the machine, and replaces the driver's container.
 //!
-//! A reboot takes processes, mounts, loop devices, and what lies in `/run` and `/tmp`. It leaves what is on disks: the
-//! node's directory and the driver's own. A container that is replaced takes the driver and what it wrote to its own
-//! `/run` and `/tmp`, and leaves all mounts. Nothing here loses what was written: memory is flushed by the unmounts.
+//! A reboot ends processes, mounts and loop devices, and removes the files in `/run` and `/tmp`. Disks stay: the node's
+//! directory and the driver's own. A replaced container ends the driver and removes its files in its own `/run` and `/tmp`;
+//! all mounts stay. No written data is lost, since the unmounts flush it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use nix::mount::{MntFlags, umount2};
 
 use super::{Bed, Result, StepError};
 
-/// Where a container has files of its own, and a machine files that it does not keep.
+/// The directories that a container has for itself, and that a machine does not keep over a reboot.
 const PLACES: [&str; 2] = ["/run", "/tmp"];
 
 /// The files in these places before the driver's first start.
@@ -56,8 +56,8 @@ impl Bed {
         self.start_driver().await.map_err(|error| StepError::of_testbed(&error))
     }
 
-    /// Ends the machine and starts it again: node, driver, containers, mounts and loop devices are gone, and both
-    /// start with what is on disk.
+    /// Ends the machine and starts it again: containers, mounts and loop devices are gone, and node and driver start with the
+    /// files on disk.
     pub(crate) async fn reboot(&self) -> Result {
         let pods: Vec<String> = self.containers.borrow().keys().cloned().collect();
         for pod in pods {
@@ -79,13 +79,13 @@ impl Bed {
         self.registered().await.map_err(|error| StepError::of_testbed(&error))
     }
 
-    /// Unmounts what is below the node's root and the driver's directory, the latest first.
+    /// Unmounts all mounts below the node's root and the driver's directory, the latest first.
     fn unmount_all(&self) -> Result {
         let places = [self.layout.root().to_owned(), self.layout.driver_state()];
         let is_below = |mount: &observe::Mount| {
             places.iter().any(|place| mount.target.starts_with(place) && mount.target != *place)
         };
-        // One mount may lie below another, and the table is short of that order when mounts were moved.
+        // Repeated, because a mount may be below another one, and moved mounts are not in that order in the table.
         for _ in 0..places.len() {
             let mounts = observe::snapshot().map_err(|error| StepError::ours(&error))?;
             for mount in mounts.iter().rev().filter(|mount| is_below(mount)) {

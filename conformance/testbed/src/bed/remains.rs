@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The names by which volumes can be told from anything else.
-pub(super) fn telling<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
+/// The names that are long enough to identify a volume.
+pub(super) fn identifying<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
     let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     names.into_iter().map(String::as_str).filter(|name| !is_number(name)).collect()
 }
@@ -20,7 +20,7 @@ pub(super) fn files(top: &Path, names: &[&str], backings: &BTreeSet<PathBuf>) ->
         backings.iter().filter(is_there).map(|path| format!("`{}`", path.display())).collect();
     let mut todo = vec![top.to_owned()];
     while let Some(directory) = todo.pop() {
-        // What is removed meanwhile is not there.
+        // An entry that is removed meanwhile does not count.
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             if bears(&entry.file_name(), names) {
                 found.push(format!("`{}`", entry.path().display()));
@@ -50,7 +50,7 @@ pub(super) fn open(pid: i32, top: &Path, names: &[&str], backings: &BTreeSet<Pat
     found
 }
 
-/// Whether one of the names stands in a text as a word of its own.
+/// Whether a text contains one of the names as a whole word.
 fn bears(text: &OsStr, names: &[&str]) -> bool {
     let text = text.to_string_lossy();
     let is_word = |(at, name): (usize, &str)| {
@@ -84,7 +84,7 @@ mod tests {
         assert!(held.len() == 1 && held[0].to_string_lossy().ends_with(" (deleted)"), "{held:?}");
         drop(image);
         assert!(bears(OsStr::new("v0.img"), &["v0"]) && !bears(OsStr::new("v01-xv0"), &["v0"]));
-        assert_eq!(telling(&["17".to_owned(), "v0".to_owned()]), ["v0"]);
+        assert_eq!(identifying(&["17".to_owned(), "v0".to_owned()]), ["v0"]);
         assert_eq!(open(pid, ground.path(), &names, &none), Vec::<PathBuf>::new());
     }
 }

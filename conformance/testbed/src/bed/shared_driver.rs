@@ -8,11 +8,11 @@ use crate::foreign;
 use crate::message::Orders;
 
 impl Bed {
-    /// Begins another case, with the driver and the node of the one before and nothing else of it. To be called when
-    /// that was judged and [`Bed::left_over`] finds nothing of it.
+    /// Begins another case with only the driver and the node of the case before. Call it when that was judged and
+    /// [`Bed::left_over`] finds nothing.
     ///
-    /// Its trace begins with the lines of the driver's start, as that of every case does, and its volumes have the names
-    /// that they would have if it ran alone.
+    /// The new trace begins with the lines of the driver's start, as that of every case, and its volumes have the names
+    /// that they would have if the case ran alone.
     #[must_use]
     pub fn next_case(self, orders: &Orders, sandbox: &Sandbox) -> Self {
         let limit = orders.timeout.mul_f64(0.5);

@@ -14,10 +14,10 @@ const LONG: Duration = Duration::from_secs(5);
 /// A call that takes this many times as long as the slowest before it counts as not answered.
 const SLOWER: f64 = 3.0;
 
-/// So long a call is waited for that earlier cases have waited for in vain.
+/// The wait for a call that earlier cases have waited for in vain.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// How often the calls under way are looked at: nothing tells when one grows old.
+/// The pause between two looks at the age of calls under way.
 const TICK: Duration = Duration::from_millis(100);
 
 impl Bed {
@@ -35,13 +35,12 @@ impl Bed {
         }
     }
 
-    /// So long at least what such a driver does under the hand may go on.
+    /// The time for which a driver's work may go on after a call: several times its slowest call.
     pub(crate) fn slowest(&self) -> Duration {
         self.made.slowest.get().mul_f64(SLOWER)
     }
 
-    /// So long at least a call may take of a driver that has taken so long for others: several times the longest that it
-    /// has answered.
+    /// The least time limit of a call for this driver: several times its slowest answered call.
     pub(super) fn slowness(&self, journal: &Journal) -> Duration {
         let answered = journal.trace().into_iter().filter_map(|line| match line.event {
             Event::RpcEnd(end) if !end.abandoned && end.injected.is_none() => Some(end.dur_ms / 1e3),

@@ -21,9 +21,9 @@ pub(crate) struct VolumeSpec {
     pub(crate) fs_type: Option<String>,
     /// Options of its mounts.
     pub(crate) mount_options: Vec<String>,
-    /// The group its persistent volume says it belongs to.
+    /// The group in the annotation of its persistent volume.
     pub(crate) gid: Option<u32>,
-    /// How large it is, if not as large as the manifest says.
+    /// The size, if it is not the manifest's.
     pub(crate) size: Option<u64>,
     pub(crate) source: Option<ContentSource>,
 }
@@ -36,9 +36,9 @@ pub(crate) struct PodSpec {
     pub(crate) mounts: Vec<MountSpec>,
     pub(crate) security: PodSecurity,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its addresses, if it has any.
+    /// The pod's addresses.
     pub(crate) ips: Vec<String>,
-    /// Of its one container.
+    /// The environment of its only container.
     pub(crate) environment: Vec<Variable>,
     pub(crate) resources: BTreeMap<String, String>,
     pub(crate) privileged: bool,
@@ -53,9 +53,9 @@ pub(crate) struct PodSpec {
 #[derive(Debug, Clone)]
 pub(crate) struct MountSpec {
     pub(crate) volume: String,
-    /// Where it comes from; none for the claim of the same name.
+    /// The source of the volume; `None` for the claim of the same name.
     pub(crate) source: Option<VolumeSource>,
-    /// Whether its claim is used for reading only.
+    /// Whether the claim is used read-only.
     pub(crate) read_only: bool,
     pub(crate) device: bool,
     pub(crate) mount: VolumeMount,
@@ -98,7 +98,7 @@ impl PodSpec {
         };
         let mut meta = Meta::named("default", &self.name);
         meta.labels.clone_from(&self.labels);
-        // One volume may be mounted more than once.
+        // A volume may have several mounts in the container.
         let volumes: BTreeMap<&str, PodVolume> =
             self.mounts.iter().map(|mount| (mount.volume.as_str(), mount.of_pod())).collect();
         Pod {

@@ -26,8 +26,7 @@ impl fmt::Display for Lifecycle {
 }
 
 impl Cx {
-    /// Has each of these happen in turn, and checks after each that what a case says of its pods still holds. The
-    /// check is given what has just happened.
+    /// Does each of these in turn, and repeats the check after each. The check gets the last one.
     #[track_caller]
     pub fn across<'a>(
         &'a self,

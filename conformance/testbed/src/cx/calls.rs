@@ -101,7 +101,7 @@ impl Cx {
         self.refuses_without("DRV-090", method, request, fields)
     }
 
-    /// The same for a promise of its own, and for fields within fields: `volumeCapability/accessMode`.
+    /// Like [`Cx::requires`], for another promise and for nested fields: `volumeCapability/accessMode`.
     #[track_caller]
     pub fn refuses_without(
         &self,
@@ -141,7 +141,7 @@ impl Cx {
         Ok(())
     }
 
-    /// From now on gives each call of the case's own, beside its secrets, one that stands nowhere else.
+    /// Adds a made-up secret to each later call of the case.
     pub fn confides_in_each_call(&self) {
         self.shared().bed.confide_in_each_call();
     }
@@ -151,7 +151,7 @@ impl Cx {
         self.shared().bed.handle(&volume.name)
     }
 
-    /// How large a volume is, as its persistent volume says.
+    /// The capacity of a volume's persistent volume.
     pub fn size(&self, volume: &Volume) -> u64 {
         self.shared().bed.size(&volume.name)
     }
@@ -163,7 +163,7 @@ impl Cx {
         self.shared().claims(promise, method, cause, place(Location::caller()))
     }
 
-    /// Finds that the world is as it should be, where no numbered promise says so.
+    /// Finds that an expectation without a numbered promise is met.
     #[track_caller]
     pub fn finds(&self, is_so: bool, otherwise: &str) -> Result {
         if is_so {
@@ -221,12 +221,12 @@ impl Answer {
         Self { shared, method, asked: "", code: "OK", message, said }
     }
 
-    /// A part of what was answered, by its JSON pointer.
+    /// A part of the answer, by its JSON pointer.
     pub fn part(&self, part: &str) -> Value {
         self.said.pointer(part).cloned().unwrap_or(Value::Null)
     }
 
-    /// Says what was special about the request: "of a volume that is published".
+    /// Adds a description of the request for findings: "of a volume that is published".
     #[must_use]
     pub fn asked(self, asked: &'static str) -> Self {
         Self { asked, ..self }
@@ -256,7 +256,7 @@ impl Answer {
         self.shared.claims("DRV-002", method, broken, place(Location::caller()))
     }
 
-    /// Finds that the call was good, where no numbered promise says so.
+    /// Finds that the call was OK, without a numbered promise.
     #[track_caller]
     pub fn succeeds(&self) -> Result {
         let Some(cause) = self.other_than(&["OK"]) else { return Ok(()) };
@@ -293,12 +293,12 @@ impl Answer {
         format!("{} {}", self.method, self.asked).trim_end().to_owned()
     }
 
-    /// A part of what was answered, by its JSON pointer; empty where it is left out.
+    /// A text of the answer, by its JSON pointer; empty if it is missing.
     pub fn text(&self, part: &str) -> &str {
         self.said.pointer(part).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A list in what was answered.
+    /// A list of the answer, by its JSON pointer.
     pub fn list(&self, part: &str) -> &[Value] {
         self.said.pointer(part).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }

@@ -82,7 +82,7 @@ impl Cluster {
         async move { doing.done(self.shared.bed.claim_grows(&volume.name, size).await) }
     }
 
-    /// Writes a class of the attributes that the manifest says volumes can change to.
+    /// Writes a class with the manifest's `mutable_parameters`.
     #[track_caller]
     pub fn attributes_class(&self, name: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("attributes_class(\"{name}\")"), Location::caller());
@@ -108,7 +108,7 @@ impl ClaimBuilder {
         self
     }
 
-    /// Of a size in bytes.
+    /// With a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Answer, Cx, Volume};
 use crate::failure::Result;
 
-/// How long a driver is left alone before it is asked again whether a snapshot is ready.
+/// The pause before a driver is asked again whether a snapshot is ready.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A snapshot that can be restored.
@@ -28,7 +28,7 @@ impl Cx {
         json!({ "name": self.shared.bed.snapshot_name(name), "sourceVolumeId": self.handle(volume) })
     }
 
-    /// Calls the driver for a snapshot or a group, and remembers what it has made.
+    /// Calls the driver for a snapshot or a group, and remembers the result for the clean-up.
     #[track_caller]
     pub fn take(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
         let (call, shared) = (self.call(method, request), self.shared());
@@ -101,7 +101,7 @@ impl Cx {
         self.call("DeleteVolume", json!({ "volumeId": self.handle(volume) }))
     }
 
-    /// How large volumes are that nothing else is said of.
+    /// The default size of volumes.
     pub fn ordinary_size(&self) -> u64 {
         self.shared.bed.manifest().volume_size()
     }
@@ -116,12 +116,12 @@ impl Cx {
         self.shared.bed.says().node_can("EXPAND_VOLUME")
     }
 
-    /// Whether the node service tells how full volumes are.
+    /// Whether the node service reports GET_VOLUME_STATS.
     pub fn tells_statistics(&self) -> bool {
         self.shared.bed.says().node_can("GET_VOLUME_STATS")
     }
 
-    /// Whether the node service tells the condition of volumes.
+    /// Whether the node service reports VOLUME_CONDITION.
     pub fn tells_condition(&self) -> bool {
         self.shared.bed.says().node_can("VOLUME_CONDITION")
     }

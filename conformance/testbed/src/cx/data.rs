@@ -1,5 +1,5 @@
-//! The data of a volume: files that are used as applications use them, and blocks that know their places. Both are
-//! compared with what they must be wherever the volume turns up next.
+//! The data of a volume: files that are changed as by applications, and blocks with their own offsets in them. Both are
+//! compared with the expected data wherever the volume is published next.
 
 use std::io;
 use std::panic::Location;
@@ -15,7 +15,7 @@ use crate::bed::node_calls::in_time;
 use crate::exercise::{self, Difference, Exercise, Expanse, Failed, Shape};
 use crate::failure::Result;
 
-/// Files of a volume, and what they must hold.
+/// Files of a volume, with their expected content.
 #[derive(Debug, Clone)]
 pub struct Files {
     shared: Rc<Shared>,
@@ -30,14 +30,14 @@ pub struct Blocks {
 }
 
 impl Cx {
-    /// Files that begin with none. The name makes what is in them different from other files.
+    /// An empty set of files. The name makes their content different from that of other sets.
     pub fn files(&self, name: &str) -> Files {
         let exercise = Exercise::new(self.seed() ^ seed_of(name));
         Files { shared: self.shared(), exercise: Arc::new(Mutex::new(exercise)) }
     }
 
-    /// Blocks over half of what is free in the file system of a path, at the start, in the middle and at the end of one
-    /// file; nothing where too little is free.
+    /// Blocks at the start, in the middle and at the end of a file that takes half of the free space of a path's file system;
+    /// `None` if too little is free.
     pub fn blocks_of_a_file(&self, name: &str, beside: &Path) -> Result<Option<Blocks>> {
         let free = statvfs(beside).map(|found| found.blocks_available() * found.fragment_size());
         let shape = Shape::of_file(free.map_err(io::Error::from)?);
@@ -125,8 +125,7 @@ impl Files {
         }
     }
 
-    /// The same files as they are now, for a copy of the volume: what happens to one of the two is not expected of the
-    /// other.
+    /// A copy of the expected files, for a copy of the volume: later changes of one are not expected of the other.
     #[must_use]
     pub fn as_of_now(&self) -> Self {
         let exercise = self.exercise.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -175,7 +174,7 @@ impl Blocks {
 }
 
 impl Pod {
-    /// Where a path in its container is on the node.
+    /// The path on the node of a path in the pod's container.
     #[track_caller]
     pub fn path(&self, path: &str) -> Result<std::path::PathBuf> {
         let doing = self.shared.begin(&format!("{}.path(\"{path}\")", self.spec.name), Location::caller());

@@ -1,4 +1,4 @@
-//! Disks of the node's machine that fail as the case says.
+//! Disks of the node's machine that fail on order.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -83,7 +83,7 @@ impl FaultyDisk {
         &self.path
     }
 
-    /// From now on it does so.
+    /// Changes the disk's behaviour.
     #[track_caller]
     pub fn is(&self, manner: Manner) -> Result {
         let doing = self.begin(&format!("is({manner:?})"), Location::caller());
@@ -104,14 +104,14 @@ impl FaultyDisk {
         doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::go_on))
     }
 
-    /// Notes in the log of what is written that it has come to this.
+    /// Puts a mark into the log of writes.
     #[track_caller]
     pub fn mark(&self, word: &str) -> Result {
         let doing = self.begin(&format!("mark(\"{word}\")"), Location::caller());
         doing.done(self.shared.bed.with_disk(self.number, |disk| disk.mark(word)))
     }
 
-    /// Takes it out of the machine, and reads the log of what was written.
+    /// Removes the disk from the machine, and reads the log of writes.
     #[track_caller]
     pub fn log(self) -> Result<WriteLog> {
         let doing = self.begin("log()", Location::caller());
@@ -136,13 +136,13 @@ impl PluggedDisk {
         doing.done(self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::pull_out))
     }
 
-    /// Its driver cannot be removed from the kernel: the disk is in use.
+    /// Finds that the disk is in use: its kernel module cannot be unloaded.
     #[track_caller]
     pub fn is_held(&self) -> Result {
         self.goes("disk.is_held()", false, Location::caller())
     }
 
-    /// Its driver can be removed from the kernel, and the disk with it: the disk is not in use.
+    /// Finds that the disk is not in use: its kernel module can be unloaded.
     #[track_caller]
     pub fn is_let_go(&self) -> Result {
         self.goes("disk.is_let_go()", true, Location::caller())
@@ -176,7 +176,7 @@ impl SpottyDisk {
         doing.done(self.shared.bed.with_spotty_disk(|disk| disk.spoil(sectors)))
     }
 
-    /// They are good again.
+    /// Makes the sectors readable again.
     #[track_caller]
     pub fn is_good_at(&self, sectors: Range<u64>) -> Result {
         let doing = self.shared.begin(&format!("disk.is_good_at({sectors:?})"), Location::caller());

@@ -91,28 +91,28 @@ impl NfsServer {
         async move { doing.done(self.shared.bed.with_nfs(|server| server.stop()).await) }
     }
 
-    /// It comes back.
+    /// Starts the server again.
     #[track_caller]
     pub fn start(&self) -> impl Future<Output = Result> {
         let doing = self.begin("start()", Location::caller());
         async move { doing.done(self.shared.bed.with_nfs(|server| server.start_again()).await) }
     }
 
-    /// It takes the export back, and knows no handle of it any more.
+    /// Withdraws the export: its handles become stale.
     #[track_caller]
     pub fn unexport(&self) -> impl Future<Output = Result> {
         let doing = self.begin("unexport()", Location::caller());
         async move { doing.done(self.shared.bed.with_nfs(|server| server.unexport()).await) }
     }
 
-    /// It exports again what it has taken back.
+    /// Exports the directory again.
     #[track_caller]
     pub fn export(&self) -> impl Future<Output = Result> {
         let doing = self.begin("export()", Location::caller());
         async move { doing.done(self.shared.bed.with_nfs(|server| server.export()).await) }
     }
 
-    /// From now on only this user may use the export, and root of a node is squashed to the user `nobody`.
+    /// Gives the export to this user alone, and squashes a node's root to the user `nobody`.
     #[track_caller]
     pub fn close_to_root(&self, owner: u32) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("close_to_root({owner})"), Location::caller());

@@ -14,7 +14,7 @@ use crate::call::Method;
 use crate::failure::Result;
 
 impl Cx {
-    /// Makes a config map, or changes the one there is.
+    /// Creates or changes a config map.
     #[track_caller]
     pub fn config_map(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let doing = self.shared.begin(&format!("cx.config_map(\"{name}\")"), Location::caller());
@@ -50,8 +50,8 @@ impl Cx {
         doing.done(self.shared.bed.add_disk())
     }
 
-    /// Compares a part of the last request of a method, by its JSON pointer, with what it should be; an empty one is
-    /// a part that is missing.
+    /// Compares a part of the last request of a method, by its JSON pointer, with its expected text; an empty text means
+    /// that the part is missing.
     #[track_caller]
     pub fn was_asked(&self, method: Method, part: &str, wanted: &str) -> Result {
         let doing = self.shared.begin(&format!("looking at {} {part}", method.name()), Location::caller());
@@ -65,7 +65,7 @@ impl Cx {
         doing.done(if asked == wanted { Ok(()) } else { Err(said()) })
     }
 
-    /// Where the node keeps a volume of a pod: its directory, or the link to its device.
+    /// The path of a pod's volume on the node: its directory, or the link to its device.
     #[track_caller]
     pub fn place(&self, volume: &str, pod: &Pod) -> Result<PathBuf> {
         let doing = self.shared.begin(&format!("cx.place(\"{volume}\")"), Location::caller());
@@ -93,7 +93,7 @@ impl Cx {
         doing.done(self.shared.bed.inline_csi(pod, volume, secret))
     }
 
-    /// Whether the driver has put a device at its target for reading only: the device, or the bind of it.
+    /// Whether a device at its target is read-only: the device itself, or its bind.
     #[track_caller]
     pub fn target_is_read_only(&self, volume: &Volume, pod: &Pod) -> Result<bool> {
         let doing =
@@ -136,7 +136,7 @@ impl Cx {
         self.local_as(name, path, VolumeMode::Block, Location::caller())
     }
 
-    /// The same for the ephemeral volume of a pod: the claim has its name, and is the pod's.
+    /// Creates a volume for a pod's generic ephemeral volume: the claim has the name for it, and is owned by the pod.
     #[track_caller]
     pub fn local_of_pod(&self, pod: &str, volume: &str, path: &Path) -> Result {
         let name = format!("{pod}-{volume}");

@@ -55,7 +55,7 @@ impl OtherNode {
         PodBuilder::new(Rc::clone(&self.shared), name).on_other_node()
     }
 
-    /// Its machine ends at once: what it has mounted is gone, what is on its disk stays, and the cluster finds it not
+    /// Ends the node's machine at once: its mounts are gone, the files on its disk stay, and the cluster marks it as not
     /// ready.
     #[track_caller]
     pub fn is_lost(&self) -> impl Future<Output = Result> {
@@ -63,7 +63,7 @@ impl OtherNode {
         async move { doing.done(self.shared.bed.lose_other().await) }
     }
 
-    /// Its machine starts again.
+    /// Starts the node's machine again.
     #[track_caller]
     pub fn comes_back(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("other.comes_back()", Location::caller());

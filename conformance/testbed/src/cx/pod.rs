@@ -1,4 +1,4 @@
-//! Pods: what a case wants volumes for.
+//! Pods of a case.
 
 use std::panic::Location;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ impl PodBuilder {
         self.mount(MountSpec::new(name, Some(source), path))
     }
 
-    /// The volume named last is for reading only: its claim says so, and the driver is told.
+    /// Makes the last volume read-only, in the claim's source and in the driver's request.
     pub fn read_only(mut self) -> Self {
         if let Some(last) = self.spec.mounts.last_mut() {
             (last.read_only, last.mount.read_only) = (true, true);
@@ -65,12 +65,12 @@ impl PodBuilder {
         self
     }
 
-    /// Of the volume named last only this part is seen.
+    /// Mounts only this sub-path of the last volume.
     pub fn sub_path(self, path: &str) -> Self {
         self.last(|last| path.clone_into(&mut last.mount.sub_path))
     }
 
-    /// Of the volume named last only a part is seen, with variables of the environment in its name.
+    /// Mounts only a sub-path of the last volume, with variables of the environment in its name.
     pub fn sub_path_expr(self, path: &str) -> Self {
         self.last(|last| path.clone_into(&mut last.mount.sub_path_expr))
     }
@@ -118,19 +118,19 @@ impl PodBuilder {
         self
     }
 
-    /// Its container must not run as root.
+    /// Sets runAsNonRoot of the container.
     pub fn run_as_non_root(mut self) -> Self {
         self.spec.security.confinement.run_as_non_root = Some(true);
         self
     }
 
-    /// Its container cannot write to its root.
+    /// Sets readOnlyRootFilesystem of the container.
     pub fn read_only_root(mut self) -> Self {
         self.spec.read_only_root = true;
         self
     }
 
-    /// Its container may do anything.
+    /// Makes the container privileged.
     pub fn privileged(mut self) -> Self {
         self.spec.privileged = true;
         self
@@ -148,7 +148,7 @@ impl PodBuilder {
         self
     }
 
-    /// Its container is told of no services but the API.
+    /// Switches service links off.
     pub fn without_services(mut self) -> Self {
         self.spec.without_services = true;
         self
@@ -177,7 +177,7 @@ impl PodBuilder {
         self
     }
 
-    /// Where its container leaves its last words.
+    /// Sets the path of the container's termination message.
     pub fn last_words(mut self, path: &str) -> Self {
         path.clone_into(&mut self.spec.last_words);
         self
@@ -230,7 +230,7 @@ impl Pod {
         }
     }
 
-    /// Tries to start its container, and compares what the user is told.
+    /// Tries to start the container, and compares the error for the user.
     #[track_caller]
     pub fn container_is_refused(&self, told: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("container_is_refused()", Location::caller());
@@ -240,7 +240,7 @@ impl Pod {
         }
     }
 
-    /// Compares what its user is told, having waited until something is.
+    /// Waits until the pod has a warning event, and compares it.
     #[track_caller]
     pub fn is_told(&self, told: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("is_told()", Location::caller());
@@ -264,15 +264,14 @@ impl Pod {
         async move { doing.done(self.shared.bed.wait_mounted(&self.spec.name).await) }
     }
 
-    /// Waits until the node has taken note of it, and of every other pod that came or went until now. Whether
-    /// it can already do something about it is another matter.
+    /// Waits until the node knows this pod and all other changes of pods so far. It need not have acted on them.
     #[track_caller]
     pub fn is_noticed(&self) -> impl Future<Output = Result> {
         let doing = self.begin("is_noticed()", Location::caller());
         async move { doing.done(self.shared.bed.wait_noticed().await) }
     }
 
-    /// Deletes it, its containers having ended, and waits until nothing of it is left on the node.
+    /// Deletes the pod after its containers have ended, and waits until nothing of it is left on the node.
     #[track_caller]
     pub fn stop(&self) -> impl Future<Output = Result> {
         let doing = self.begin("stop()", Location::caller());
@@ -282,8 +281,7 @@ impl Pod {
         }
     }
 
-    /// Waits until nothing of it is left on the node, where so much time passes at once whenever nothing else
-    /// moves: what waits for so long is over.
+    /// Waits until nothing of the pod is left on the node, and advances the node's clock whenever the node is waiting.
     #[track_caller]
     pub fn is_gone_within(&self, time: Duration) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("is_gone_within({} s)", time.as_secs()), Location::caller());

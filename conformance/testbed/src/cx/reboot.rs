@@ -6,8 +6,8 @@ use super::Cx;
 use crate::failure::Result;
 
 impl Cx {
-    /// Ends the machine in an orderly way, and starts it again: nothing is mounted and no loop device is attached; what
-    /// is on the node's disk and in the driver's own directory is there, and what is in `/run` and `/tmp` is not.
+    /// Ends the machine in an orderly way, and starts it again without mounts and loop devices. The files on the node's disk
+    /// and in the driver's directory are there, and those in `/run` and `/tmp` are not.
     #[track_caller]
     pub fn machine_reboots(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.machine_reboots()", Location::caller());

@@ -1,4 +1,4 @@
-//! Where the volumes of a pod come from that no driver makes. Pure.
+//! The sources of a pod's volumes without a driver. Pure.
 
 use api::environment::{Holder, HolderKind, Origin};
 use api::pod::{Content, DownwardItem, KeyFile, Projection};

@@ -14,12 +14,12 @@ impl Cx {
         self.shared.bed.says().plugin.contains(capability)
     }
 
-    /// Where the node is, as a topology of CSI.
+    /// The topology of the node.
     pub fn node_topology(&self) -> Value {
         json!({ "segments": self.shared.bed.says().topology })
     }
 
-    /// How many volumes the node carries; 0 for any number.
+    /// The most volumes of the driver on the node; 0 for any number.
     pub fn most_volumes(&self) -> usize {
         usize::try_from(self.shared.bed.says().max_volumes).unwrap_or(0)
     }
@@ -62,7 +62,7 @@ impl Cx {
         (!parameters.is_empty()).then_some(request)
     }
 
-    /// The nodes that a volume is published to, as the list of all volumes says; nothing where it is not listed.
+    /// The nodes that a volume is published to by ListVolumes; `None` if it does not list the volume.
     #[track_caller]
     pub fn published_nodes(&self, volume: &Volume) -> impl Future<Output = Result<Option<Vec<String>>>> {
         let (id, caller) = (self.handle(volume), Location::caller());
@@ -85,20 +85,20 @@ impl Cx {
         }
     }
 
-    /// All that the controller tells of a volume.
+    /// The volume in each answer of the controller about it.
     #[track_caller]
     pub fn told_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
         let told = self.entries_of(volume);
         async move { Ok(told.await?.into_iter().map(|(_, entry)| entry["volume"].clone()).collect()) }
     }
 
-    /// All that the controller tells of a volume and its status, each with the call that told it.
+    /// The entries of ControllerGetVolume and ListVolumes for a volume, each with its call.
     #[track_caller]
     pub fn entries_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<(&'static str, Value)>>> {
         self.entries_of_id(self.handle(volume))
     }
 
-    /// The same of a volume that a call has made.
+    /// The entries for the id of a volume that a call of the case has created.
     #[track_caller]
     pub fn entries_of_id(&self, id: String) -> impl Future<Output = Result<Vec<(&'static str, Value)>>> {
         let caller = Location::caller();

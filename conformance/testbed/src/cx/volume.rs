@@ -1,4 +1,4 @@
-//! Volumes: what a case asks the driver to make.
+//! Volumes that a case has the driver create.
 
 use std::panic::Location;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ impl VolumeBuilder {
         Self { shared, spec: VolumeSpec::new(name) }
     }
 
-    /// As a raw block device instead of a file system.
+    /// As a block volume.
     pub fn block(mut self) -> Self {
         self.spec.block = true;
         self.spec.mount_options.clear();
@@ -66,13 +66,13 @@ impl VolumeBuilder {
         self
     }
 
-    /// Of a group, as its persistent volume says.
+    /// With a group in the annotation of its persistent volume.
     pub fn gid(mut self, gid: u32) -> Self {
         self.spec.gid = Some(gid);
         self
     }
 
-    /// Of a size in bytes.
+    /// With a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self

@@ -8,10 +8,10 @@ use super::model::Model;
 /// The names of files: few, so that the same file meets many acts.
 const NAMES: [&str; 6] = ["a", "b", "c", "deep/d", "deep/e", "deep/\u{fc}ber/f"];
 
-/// How far a file reaches at most.
+/// The longest file.
 const REACH: u64 = 320 << 10;
 
-/// How much is written at once at most.
+/// The longest write.
 const LENGTH: u64 = 48 << 10;
 
 /// The alignment of direct I/O: no file system asks for more.

@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// Bytes that are told from those of any other seed; never a long run of zeros, which a hole reads as.
+/// Bytes that differ for each seed and have no long run of zeros, as which a hole would read.
 pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut dice = Dice::new(seed);
     let mut bytes = vec![0; length];

@@ -1,7 +1,7 @@
-//! Blocks that know their own place: over the start, the middle and the end of a large file, or all over a device.
+//! Blocks with their own offset in them: at the start, in the middle and at the end of a large file, or all over a device.
 //!
-//! A block is a stamp in each of its sectors over bytes that the seed gives. So a block that was lost, torn, taken from
-//! another place or from another time is told from the right one, and making one costs no more than copying it.
+//! A block has bytes from the seed, with a stamp in each of its sectors. So a block that was lost, torn, or taken from
+//! another offset or time is recognised, and making a block costs no more than copying it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use super::dice;
 const BLOCK: u64 = 64 << 10;
 const SECTOR: usize = 512;
 
-/// How many bytes are written of a file at least: enough that no cache and no first extent holds them all.
+/// The least number of bytes that are written: more than a cache or a first extent holds.
 const LEAST: u64 = 16 << 20;
 
 /// And at most, so that a large volume takes no longer.
@@ -22,23 +22,23 @@ const MOST: u64 = 24 << 20;
 /// How the blocks lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Where the file ends, or what of the device is used.
+    /// The length of the file, or of the used part of the device.
     pub(crate) length: u64,
     /// From the beginning of a block to that of the next, in each part.
     stride: u64,
-    /// How many blocks there are in each part.
+    /// The number of blocks in each part.
     blocks: u64,
-    /// How many parts there are: the first at the start, the last at the end.
+    /// The number of parts: the first at the start, the last at the end.
     parts: u64,
 }
 
 impl Shape {
-    /// In a file on a volume with `free` bytes: at the start, in the middle and at the end of it. Nothing where there
-    /// is too little.
+    /// Blocks at the start, in the middle and at the end of a file on a volume with `free` bytes; `None` if that is too
+    /// little.
     pub(crate) fn of_file(free: u64) -> Option<Self> {
         let written = (free / 2).min(MOST);
         let blocks = written / 3 / BLOCK;
-        // What is not written between the parts takes no space.
+        // The gaps between the parts are not written and take no space.
         (written >= LEAST).then_some(Self { length: 4 * blocks * BLOCK * 3, stride: BLOCK, blocks, parts: 3 })
     }
 
@@ -48,7 +48,7 @@ impl Shape {
         Self { length: length / BLOCK * BLOCK, stride, blocks: (length / stride).max(1), parts: 1 }
     }
 
-    /// Where the blocks are, in order.
+    /// The offsets of the blocks, in order.
     fn offsets(self) -> impl Iterator<Item = u64> {
         let part = self.stride * self.blocks;
         let last = self.length.saturating_sub(part);
@@ -86,8 +86,7 @@ impl Expanse {
         file.sync_all()
     }
 
-    /// The first difference, by its offset. What the machine still has of the file in its memory is dropped first, where
-    /// it lets go of it.
+    /// The first difference, with its offset. The file is dropped from the page cache first, if the kernel does so.
     pub(crate) fn difference(&self, path: &Path) -> io::Result<Option<String>> {
         let mut file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -36,7 +36,7 @@ struct Inode {
     history: Vec<String>,
 }
 
-/// How many entries of a file's history are shown with a difference.
+/// The number of entries of a file's history that are shown with a difference.
 const SHOWN: usize = 3;
 
 impl Model {

@@ -111,7 +111,7 @@ fn copy(from: &Path, to: &Path, at: u64, length: u64) -> io::Result<()> {
     io::copy(&mut source.take(part.len() as u64), &mut target).map(drop)
 }
 
-/// Removes a name while the file is open, and reads what a process that had it open still has.
+/// Removes a name while the file is open, and reads the file through the open descriptor.
 fn unlink_open(path: &Path) -> io::Result<()> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     if fs::symlink_metadata(path)?.is_symlink() {
@@ -130,7 +130,7 @@ fn unlink_open(path: &Path) -> io::Result<()> {
 
 fn set_attribute(path: &Path, key: &str, value: &[u8]) -> io::Result<()> {
     let (path, key) = (c_string(path.as_os_str().as_encoded_bytes())?, c_string(key.as_bytes())?);
-    // SAFETY: both texts end with a zero, and the value is as long as is said.
+    // SAFETY: both texts end with a zero, and the length is that of the value.
     let set = unsafe { libc::lsetxattr(path.as_ptr(), key.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -139,7 +139,7 @@ fn set_attribute(path: &Path, key: &str, value: &[u8]) -> io::Result<()> {
 pub(super) fn attribute(path: &Path, key: &str) -> io::Result<Option<Vec<u8>>> {
     let (path, key) = (c_string(path.as_os_str().as_encoded_bytes())?, c_string(key.as_bytes())?);
     let mut room = vec![0_u8; 256];
-    // SAFETY: both texts end with a zero, and the room is as long as is said.
+    // SAFETY: both texts end with a zero, and the length is that of the buffer.
     let length =
         unsafe { libc::lgetxattr(path.as_ptr(), key.as_ptr(), room.as_mut_ptr().cast(), room.len()) };
     match usize::try_from(length) {

@@ -8,14 +8,14 @@ use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// Something that does not work as on any file system of a node, and what came of it.
+/// A use of files that does not work as on a node's own file systems, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) action: &'static str,
     pub(crate) outcome: String,
 }
 
-/// So often a program is started again that another process still has open for writing: a fork of it, for a moment.
+/// The number of tries to start a program that another process has open for writing: a fork of this one may, for a moment.
 const BUSY: usize = 50;
 
 type Try = fn(&Path) -> io::Result<bool>;
@@ -85,7 +85,7 @@ fn execute(place: &Path) -> io::Result<bool> {
 fn inherit_group(place: &Path) -> io::Result<bool> {
     let directory = place.join("group");
     fs::create_dir(&directory)?;
-    // Where groups cannot be given, as in a user namespace, there is nothing to inherit.
+    // If the group cannot be changed, as in a user namespace, there is no other group to inherit.
     if std::os::unix::fs::chown(&directory, None, Some(4242)).is_err() {
         return Ok(true);
     }
@@ -109,7 +109,7 @@ fn hard_link(place: &Path) -> io::Result<bool> {
     let (one, two) = (place.join("one"), place.join("two"));
     fs::write(&one, "before")?;
     match fs::hard_link(&one, &two) {
-        // A file system without links says so in this way, too.
+        // Some file systems without links answer EPERM.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(true),
         linked => linked?,
     }

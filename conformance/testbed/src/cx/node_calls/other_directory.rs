@@ -43,7 +43,7 @@ impl OtherDirectory {
         ]
     }
 
-    /// Whether it has what it had, and nothing else.
+    /// Whether the directory has its old files and no others.
     pub fn is_untouched(&self) -> bool {
         let entries = |path: &Path| std::fs::read_dir(path).map_or(0, Iterator::count);
         let kept = self.path.join(KEPT);

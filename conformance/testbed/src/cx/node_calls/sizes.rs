@@ -1,4 +1,4 @@
-//! Growing and measuring volumes: calls of the cluster and of the node, and what the kernel says.
+//! Expansion and sizes of volumes: calls of the controller and of the node, and the kernel's sizes.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
