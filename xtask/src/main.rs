@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use crate::flags::{Command, Xtask};
 
 mod bench;
+mod build;
 mod ci;
 mod conformance;
 mod flags;

@@ -1,7 +1,7 @@
 //! The steps that lanes are made of: each runs one thing to its end and says what came of it.
 //!
-//! Everything is built once, in the development profile, by one command; the steps after it find their
-//! programs ready. That is what keeps a clean run on two cores short.
+//! Everything is compiled once, in the development profile, by one command ([`Step::Build`], which lints as it
+//! compiles); the steps after it find their programs ready. That is what keeps a clean run on two cores short.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::build::{self, Built};
 use crate::libtest::Reader;
 use crate::tally::Tally;
 use crate::tidy;
@@ -24,11 +25,9 @@ const NOTHING_RAN: i32 = 3;
 pub(crate) enum Step {
     /// The code is formatted.
     Format,
-    /// The compiler and clippy have nothing to say.
-    Lints,
     /// The rules of this repository hold.
     Tidy,
-    /// Everything builds: once, for all that follows.
+    /// Everything builds, once, for all that follows; the compiler and clippy have nothing to say.
     Build,
     /// Tests inside the crates.
     UnitTests,
@@ -62,8 +61,8 @@ impl Tier {
 
 /// Runs steps in order, prints what came of each, and adds everything up.
 ///
-/// A step that fails does not stop the next: one run shows all that is wrong. Only a failed build does,
-/// since what follows would only repeat it.
+/// A step that fails does not stop the next: one run shows all that is wrong. Only a build that fails does,
+/// since what follows would only repeat it; a warning does not, and is a failure.
 ///
 /// `name` is the command's, under which the times of its steps are kept.
 pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tally> {
@@ -73,14 +72,14 @@ pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tall
     for step in steps {
         eprintln!("\n{:>12} {}", "Step", step.title());
         let clock = Clock::start();
-        let tally = step.run(thorough, &mut left_out)?;
+        let Outcome { tally, is_last } = step.run(thorough, &mut left_out)?;
         let took = clock.stop();
         eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), took.seconds);
         if let Some(slower) = times.record(&step.title(), took) {
             eprintln!("warning: {slower}");
         }
         total += tally;
-        if *step == Step::Build && tally.failed > 0 {
+        if is_last {
             break;
         }
     }
@@ -95,35 +94,49 @@ pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tall
     Ok(total)
 }
 
+/// What came of a step.
+struct Outcome {
+    tally: Tally,
+    /// Whether the next steps would only fail for the same reason.
+    is_last: bool,
+}
+
+impl From<Tally> for Outcome {
+    fn from(tally: Tally) -> Self {
+        Self { tally, is_last: false }
+    }
+}
+
+/// A build that worked proves nothing yet, so it is not counted: a lane that only builds must not look good.
+impl From<Built> for Outcome {
+    fn from(built: Built) -> Self {
+        let tally = if built == Built::Clean { Tally::default() } else { Tally::of_check(false) };
+        Self { tally, is_last: built == Built::Failed }
+    }
+}
+
 impl Step {
     fn title(self) -> String {
         match self {
             Step::Format => "formatting".into(),
-            Step::Lints => "lints".into(),
             Step::Tidy => "tidy".into(),
-            Step::Build => "build".into(),
+            Step::Build => "build and lints".into(),
             Step::UnitTests => "unit tests".into(),
             Step::ProductTests => "product tests".into(),
             Step::Conformance(tier) => format!("conformance of fake-csi, tier {}", tier.name()),
         }
     }
 
-    fn run(self, thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
-        match self {
-            Step::Format => checked(cargo().args(["fmt", "--all", "--check"])),
-            Step::Lints => checked(
-                cargo()
-                    .args(["clippy", "--workspace", "--all-targets", "--locked"])
-                    .args(["--quiet", "--", "-D", "warnings"]),
-            ),
-            Step::Tidy => Ok(tidy::tally(&tidy::violations()?)),
-            // `--all-targets` so that programs and tests agree on the features of what they share: built
-            // apart, half of the dependencies would be built twice.
-            Step::Build => build(),
-            Step::UnitTests => tests(&["--lib", "--bins"], thorough, left_out),
-            Step::ProductTests => tests(&["--test", "*"], thorough, left_out),
-            Step::Conformance(tier) => conformance(tier),
-        }
+    fn run(self, thorough: bool, left_out: &mut Vec<String>) -> Result<Outcome> {
+        let tally = match self {
+            Step::Build => return build::workspace().map(Outcome::from),
+            Step::Format => checked(cargo().args(["fmt", "--all", "--check"]))?,
+            Step::Tidy => tidy::tally(&tidy::violations()?),
+            Step::UnitTests => tests(&["--lib", "--bins"], thorough, left_out)?,
+            Step::ProductTests => tests(&["--test", "*"], thorough, left_out)?,
+            Step::Conformance(tier) => conformance(tier)?,
+        };
+        Ok(tally.into())
     }
 }
 
@@ -131,14 +144,9 @@ fn checked(command: &mut Command) -> Result<Tally> {
     Ok(Tally::of_check(status(command)?.success()))
 }
 
-/// A build that worked proves nothing yet, so it is not counted: a lane that only builds must not look good.
-fn build() -> Result<Tally> {
-    let built = status(cargo().args(["build", "--workspace", "--all-targets", "--locked"]))?;
-    Ok(if built.success() { Tally::default() } else { Tally::of_check(false) })
-}
-
 fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
     let mut command = cargo();
+    command.args(build::linted()?);
     if thorough {
         command.env("VOLPROOF_THOROUGH", "1");
     }
@@ -215,6 +223,17 @@ fn of_status(status: &str) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warning_is_a_failure_and_only_a_failed_build_is_the_last_step() {
+        for (built, failed, is_last) in
+            [(Built::Clean, 0, false), (Built::WithWarnings, 1, false), (Built::Failed, 1, true)]
+        {
+            let outcome = Outcome::from(built);
+            assert_eq!((outcome.tally.failed, outcome.is_last), (failed, is_last), "{built:?}");
+            assert_eq!(outcome.tally.passed, 0, "{built:?}");
+        }
+    }
 
     #[test]
     fn unexpected_pass_or_leak_is_a_failure() {
