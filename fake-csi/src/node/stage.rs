@@ -145,7 +145,7 @@ impl NodeService {
         })?;
         if self.driver.breaks(Sabotage::UnstageForgetsFirst) {
             self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            std::thread::sleep(std::time::Duration::from_millis(150));
         }
         let keeps_old =
             self.driver.breaks(Sabotage::UnstageLosesLastWrite) && volume.backing == Backing::Loop;

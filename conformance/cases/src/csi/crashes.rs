@@ -26,7 +26,7 @@ async fn volume_lives_through_a_death_at_any_edge(cx: &mut Cx, victim: Victim) -
     cx.forget().await?;
     let edges = set_up + cx.edges_since(torn_down);
 
-    for point in cx.crash_points(edges) {
+    for point in cx.crash_points(victim, edges) {
         let pod = cx.pod(&format!("web-{point}")).volume(&data, "/data");
         let happened = format!("a death at edge {point} of {edges}");
         let beginning = cx.beginning();

@@ -123,7 +123,7 @@ impl Bed {
     }
 
     /// Returns when the driver refuses for good what is waited for.
-    async fn dead_end(&self, journal: &Journal) -> DeadEnd {
+    pub(super) async fn dead_end(&self, journal: &Journal) -> DeadEnd {
         let known = self.known_dead_ends.union(&self.made.dead_ends.borrow()).cloned().collect();
         let mut search = Search::new(known);
         let mut read = journal.length();

@@ -133,13 +133,17 @@ impl Bed {
     }
 
     async fn attachments_leave(&self, end: Instant) -> Option<String> {
-        while !self.api_server.list::<Attachment>().is_empty() {
-            if Instant::now() > end {
-                return Some("a volume is still attached".to_owned());
+        let all_gone = async {
+            while !self.api_server.list::<Attachment>().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        tokio::select! {
+            biased;
+            () = all_gone => None,
+            refused = self.dead_end(&self.journal) => Some(format!("a volume is still attached; {refused}")),
+            () = tokio::time::sleep_until(end.into()) => Some("a volume is still attached".to_owned()),
         }
-        None
     }
 
     async fn volumes_leave(&self) -> Vec<String> {

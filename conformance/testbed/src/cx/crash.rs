@@ -23,12 +23,11 @@ impl Cx {
         self.shared.bed.edges_since(beginning.0)
     }
 
-    /// Some of `edges` edges, spread over all of them. The seed says where the first one is: as many runs with one seed
-    /// after the other (`--repeat`) as there are edges from one point to the next try each edge there is.
-    pub fn crash_points(&self, edges: usize) -> Vec<usize> {
-        let stride = edges.div_ceil(TRIED).max(1);
-        let first = usize::try_from(self.seed() % stride as u64).unwrap_or(0);
-        (first..edges).step_by(stride).collect()
+    /// Some of `edges` edges, spread over all of them. The seed and the victim say where the first one is: the cases of
+    /// one run try different edges, and as many runs with one seed after the other (`--repeat`) as there are edges from
+    /// one point to the next try each edge there is.
+    pub fn crash_points(&self, victim: Victim, edges: usize) -> Vec<usize> {
+        points(self.seed(), victim, edges)
     }
 
     /// Waits for an edge, kills, and starts again what was killed. A life that has fewer edges this time ends first.
@@ -39,5 +38,30 @@ impl Cx {
             self.shared.bed.edge_is_reached(since.0, edge).await;
             doing.done(self.shared.bed.crash(victim).await)
         }
+    }
+}
+
+fn points(seed: u64, victim: Victim, edges: usize) -> Vec<usize> {
+    let stride = edges.div_ceil(TRIED).max(1);
+    let first = seed.wrapping_add(victim as u64) % stride as u64;
+    (usize::try_from(first).unwrap_or(0)..edges).step_by(stride).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn victims_of_one_run_die_at_different_edges_and_repeats_reach_each() {
+        const EDGES: usize = 22;
+        let victims = [Victim::Driver, Victim::Node, Victim::Both, Victim::Machine];
+        let tried: Vec<usize> = victims.iter().flat_map(|victim| points(0, *victim, EDGES)).collect();
+        assert_eq!(tried.iter().collect::<BTreeSet<_>>().len(), tried.len(), "{tried:?}");
+        let stride = EDGES.div_ceil(TRIED) as u64;
+        let repeated: BTreeSet<usize> =
+            (7..7 + stride).flat_map(|seed| points(seed, Victim::Node, EDGES)).collect();
+        assert_eq!(repeated, (0..EDGES).collect());
     }
 }
