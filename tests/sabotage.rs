@@ -76,6 +76,25 @@ fn honest_driver_without_an_ability_is_clean() {
     }
 }
 
+/// `volproof sabotage` tries the cases that judge a promise until one of them finds it broken.
+#[test]
+#[file_serial(root)]
+fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
+    if !has_root() {
+        return;
+    }
+    let run = |promise: &str| {
+        let options =
+            "run --sabotage publish-ignores-mount-flags --jobs 1 --report out csi::flags csi::order";
+        let ended = Volproof::new().args(options).args(&format!("--until-broken {promise}")).run();
+        assert_eq!(ended.code, Some(1), "{}", ended.told());
+        ended.results()
+    };
+    let (other, cut_short) = (run("DRV-060").cases(), run("DRV-057").cases());
+    assert!(cut_short.len() < other.len(), "{cut_short:?}");
+    assert_eq!(cut_short.last().map(|case| case.status.as_str()), Some("failed"), "{cut_short:?}");
+}
+
 /// What CSI does not ask of a driver fails no case, and where it asks, the same answer does.
 #[test]
 #[file_serial(root)]

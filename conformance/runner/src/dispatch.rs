@@ -72,6 +72,8 @@ pub struct Plan {
     pub repeat: u32,
     /// Whether the first bad case is the last one started.
     pub fail_fast: bool,
+    /// The promise that ends the run where a case finds it broken: no further case starts.
+    pub until_broken: Option<String>,
     /// The command line that, with a case's id behind it, runs that case again.
     pub again: String,
     /// Whether stories that differ are written into the source.
@@ -474,6 +476,10 @@ impl Dispatcher {
         {
             // From here on somebody may be reading its logs.
             ledger.keep(&self.plan.directory)?;
+        }
+        let breaks = |promise: &String| report.findings.iter().any(|finding| finding.contract == *promise);
+        if self.plan.until_broken.as_ref().is_some_and(breaks) {
+            self.stop();
         }
         self.done.push(report.clone());
         self.emit(&Event::CaseFinished(Box::new(report)))

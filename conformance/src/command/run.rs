@@ -74,6 +74,9 @@ pub(super) struct Flags {
     /// Start no case after the first that failed
     #[arg(long)]
     fail_fast: bool,
+    /// Start no case after one that finds this promise broken
+    #[arg(long, value_name = "PROMISE", hide = true)]
+    until_broken: Option<String>,
     /// Leave the sandboxes of cases that do not pass as they are until Ctrl-C, for `volproof enter`
     #[arg(long)]
     keep: bool,
@@ -382,6 +385,7 @@ async fn prepare(
         timeout: flags.timeout,
         repeat: flags.repeat,
         // A driver that was there before has room for one sandbox.
+        until_broken: flags.until_broken.clone(),
         fail_fast: flags.fail_fast || (flags.keep && main.manifest.is_running_already()),
         keep: flags.keep,
         again: String::new(),

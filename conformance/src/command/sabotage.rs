@@ -1,7 +1,7 @@
 //! `volproof sabotage`: which broken promises the cases find.
 //!
-//! Each sabotage is tried with the cases that judge its promise, as the registry knows them. All cases against all
-//! sabotages take many times as long, and find the same.
+//! Each sabotage is tried with the cases that judge its promise, as the registry knows them, until one of them finds it.
+//! All cases against all sabotages take many times as long, and find the same.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -250,7 +250,12 @@ impl Tries<'_> {
             .arg(format!("{}s", self.flags.timeout.as_secs_f64()));
         match sabotage {
             // Several of these run at once, and the machine is theirs together.
-            Some(sabotage) => _ = command.args(["--jobs", "1", "--sabotage", sabotage.name()]),
+            Some(sabotage) => {
+                command.args(["--jobs", "1", "--sabotage", sabotage.name()]);
+                if !self.flags.thorough {
+                    command.args(["--until-broken", sabotage.promise()]);
+                }
+            }
             None => self.flags.jobs.iter().for_each(|jobs| _ = command.args(["--jobs", &jobs.to_string()])),
         }
         if self.flags.thorough {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use testbed::case::CaseId;
+use testbed::case::{Case, CaseId};
 use testbed::message::{Orders, Progress};
 
 use super::lane::Ended;
@@ -45,7 +45,9 @@ impl Work {
 /// waiting in between.
 pub(super) fn queue(plan: &Plan) -> VecDeque<Work> {
     let mut order = plan.cases.clone();
-    order.sort_by_key(|case| case.serial.is_some());
+    // Where the first finding ends the run, cases with variants come later: they are the long ones.
+    let is_long = |case: &Case| plan.until_broken.is_some() && case.variant.is_some();
+    order.sort_by_key(|case| (case.serial.is_some(), is_long(case)));
     let mut queue = VecDeque::new();
     for repetition in 1..=plan.repeat.max(1) {
         let jobs = order.iter().map(|case| Job { case, repetition });
@@ -56,16 +58,19 @@ pub(super) fn queue(plan: &Plan) -> VecDeque<Work> {
     queue
 }
 
-/// Whether a case may have its driver together with others. One whose sandbox or story is wanted has its own, and so has
-/// one that is expected to fail.
+/// Whether a case may have its driver together with others. One whose sandbox or story is wanted has its own. So has one
+/// that is expected to fail, and each case of a run that ends where a promise is found broken: they would run twice.
 fn can_share(job: &Job, plan: &Plan) -> bool {
     let id = job.case.id();
     let manifest = &plan.manifest;
     let is_away = plan.away.as_ref().is_some_and(|away| away.cases.contains(&id));
     let is_expected_to_fail =
         job.case.xfail.is_some() || manifest.expected_failures.contains_key(id.as_str());
-    let is_ordinary =
-        !plan.keep && !plan.update && !manifest.is_running_already() && manifest.per_case.is_empty();
+    let is_ordinary = !plan.keep
+        && !plan.update
+        && plan.until_broken.is_none()
+        && !manifest.is_running_already()
+        && manifest.per_case.is_empty();
     job.case.shares_driver && job.case.serial.is_none() && is_ordinary && !is_away && !is_expected_to_fail
 }
 
