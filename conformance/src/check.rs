@@ -1,8 +1,8 @@
-//! A recording held against every promise: kept, broken and where, not tried, or not observable.
+//! Judges a recording by every promise: kept, broken (with the line), not tried, or not observable.
 //!
-//! The [`Recording`] may be a `trace.jsonl` of this program or come from a recorder beside somebody else's node.
-//! It has fewer witnesses than a case: a promise that takes one that is missing is told as not observable, with
-//! the witness it would take. Touches nothing: it is given a text.
+//! The [`Recording`] may be a `trace.jsonl` of this program or come from a recorder beside another node. It has fewer
+//! witnesses than a case: a promise that needs a missing witness is reported as not observable, with that witness. Touches
+//! nothing: the input is a text.
 
 mod read;
 
@@ -17,21 +17,21 @@ use serde::Serialize;
 
 pub(crate) use read::Recording;
 
-/// What a recording says about every promise.
+/// The verdicts of a recording.
 #[derive(Debug, Serialize)]
 pub(crate) struct Judgement {
-    /// Who testified.
+    /// The witnesses of the recording.
     witnesses: BTreeSet<Witness>,
-    /// Those it says something about or could say something about.
+    /// The promises with a verdict other than not tried, and those that a recording could show.
     promises: Vec<Judged>,
 }
 
-/// What a recording says about one promise.
+/// The verdict about a promise.
 #[derive(Debug, Serialize)]
 struct Judged {
     contract: &'static str,
     binds: Party,
-    /// How far it binds a driver; the invariants of a manager have none.
+    /// The strength of a driver's promise; `None` for invariants of the manager.
     #[serde(skip_serializing_if = "Option::is_none")]
     strength: Option<Strength>,
     sentence: &'static str,
@@ -60,7 +60,7 @@ impl Judgement {
         Self { witnesses, promises }
     }
 
-    /// What a judge of all rules says so far, with the violations that were kept.
+    /// The verdicts of a judge so far, with the violations that were kept.
     pub(crate) fn so_far(
         judge: &Judge,
         witnesses: BTreeSet<Witness>,
@@ -94,7 +94,7 @@ impl Judgement {
         self.promises.iter().any(|promise| matches!(promise.verdict, Verdict::Kept | Verdict::Broken(_)))
     }
 
-    /// Every promise in a line, with what became of it.
+    /// Every promise with its verdict, one line each.
     pub(crate) fn in_full(&self) -> String {
         let line = |promise: &Judged| {
             let verdict = match &promise.verdict {
@@ -123,7 +123,7 @@ impl Judged {
         matches!(self.verdict, Verdict::Broken(_))
     }
 
-    /// Whether breaking it is a fault: what CSI only recommends, or does not ask for, is told and is none.
+    /// Whether breaking the promise is a fault. A broken recommendation or advice is reported and is none.
     fn binds_its_party(&self) -> bool {
         self.strength.is_none_or(|strength| strength == Strength::Must)
     }

@@ -1,12 +1,11 @@
-//! Telling two traces apart: not when something happened, but what, in which order, and what was left.
+//! Compares two traces: the events, their order and the leftovers, but not the times.
 //!
-//! A trace is read ([`Trace`]) and told in [sections](Section): for each volume its calls and mounts in their order,
+//! A trace is read ([`Trace`]) and divided into [sections](Section): for each volume its calls and mounts in their order,
 //! for each object its events, for each pod the errors of its waits, and for each snapshot the states, the mounts,
-//! the tree, the metadata, the claims and the loop devices. A section is lines of text in which nothing is left that
-//! may differ between two honest runs: times, numbers of devices, names of generations. How often something was
-//! tried before it failed no more is not told either, since that is a matter of time. Two traces tell the same
-//! story if their sections are equal. A trace may come from this program or from a recorder beside a real volume
-//! manager. Touches nothing: it is given texts.
+//! the tree, the metadata, the claims and the loop devices. A section is lines of text without anything that may differ
+//! between two correct runs: times, numbers of devices, names of generations, and the number of failed tries. Two traces
+//! tell the same story if their sections are equal. A trace may come from this program or from a recorder beside a real
+//! volume manager. Touches nothing: the input are texts.
 
 mod calls;
 mod read;
@@ -24,23 +23,23 @@ pub(crate) use read::Line;
 pub use read::{Trace, Unreadable};
 pub use section::Section;
 
-/// Where two traces tell different stories.
+/// The differences between the stories of two traces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Comparison {
-    /// Whether they tell the same one.
+    /// Whether the stories are the same.
     pub same: bool,
     /// The sections that differ.
     pub differences: Vec<Difference>,
 }
 
-/// One section that differs.
+/// A section that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What it is about.
+    /// The subject of the section.
     pub about: String,
-    /// What only the first trace has.
+    /// Lines of the first trace only.
     pub only_first: Vec<String>,
-    /// What only the second trace has.
+    /// Lines of the second trace only.
     pub only_second: Vec<String>,
     /// The section with marks, for people.
     #[serde(skip)]

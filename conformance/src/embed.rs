@@ -1,8 +1,8 @@
 //! The suite as a test target of a driver's own crate.
 //!
-//! With `harness = false`, `cargo test` runs the target's `main` with whatever stands after `--`. Three ways
-//! of being called are understood: by a person (nothing, or filters and flags of `volproof run`), by nextest
-//! (`--list`, then `--exact NAME`), and by the suite itself, whose cases re-execute the program.
+//! With `harness = false`, `cargo test` runs the target's `main` with the arguments after `--`. It can be called by a user
+//! (without arguments, or with filters and flags of `volproof run`), by nextest (`--list`, then `--exact NAME`), and by the
+//! suite itself, whose cases execute the program again.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -30,19 +30,19 @@ pub fn test(manifest: impl AsRef<Path>) -> ExitCode {
     command::main(translated(manifest.as_ref(), arguments), Some(called))
 }
 
-/// The name of a test target, from the program cargo made of it: `target/debug/deps/name-0123456789abcdef`.
+/// The name of a test target, from its program: `target/debug/deps/name-0123456789abcdef`.
 fn target(program: &OsStr) -> String {
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     stem.rsplit_once('-').map(|(name, _)| name.to_owned()).unwrap_or(stem)
 }
 
-/// The same as a command line of `volproof`.
+/// The arguments as a command line of `volproof`.
 fn translated(manifest: &Path, arguments: Vec<OsString>) -> Vec<OsString> {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let mut line: Vec<OsString> = vec!["volproof".into()];
     if has("--list") {
         line.extend(["list".into(), "--format=terse".into()]);
-        // Nothing is ever ignored: what cannot run here is known when it is tried, and told as skipped.
+        // No case is ignored: a case that cannot run here is skipped when it is tried.
         line.extend(has("--ignored").then(|| "--exclude=*".into()));
         return line;
     }
@@ -55,7 +55,7 @@ fn translated(manifest: &Path, arguments: Vec<OsString>) -> Vec<OsString> {
     line
 }
 
-/// What `cargo test` hands to every test program alike, whatever it is for this one.
+/// Arguments that `cargo test` passes to every test program.
 fn is_of_libtest(argument: &str) -> bool {
     const FLAGS: &[&str] =
         &["--exact", "--nocapture", "--no-capture", "--show-output", "--include-ignored", "--quiet", "-q"];

@@ -1,7 +1,7 @@
 //! The promises a storage driver makes, one case each, and the `volproof` command that checks them.
 //!
-//! This crate is the command line, and what is no case: `play`, `compare`, `check` and `watch`. What a case stands on
-//! is in [`testbed`], the cases are in [`cases`], and [`runner`] runs and judges them.
+//! This crate is the command line, with `play`, `compare`, `check` and `watch`. The testbed of a case is in [`testbed`], the
+//! cases are in [`cases`], and [`runner`] runs and judges them.
 //!
 //! [`main`] is the whole command. A driver's own tests can be the same program: a test target with
 //! `harness = false` whose `main` calls [`test`].

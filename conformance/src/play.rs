@@ -1,9 +1,9 @@
-//! Playing what is written in a file instead of in a case: a scenario of the recordings' format, or manifests.
+//! Plays files instead of a case: a scenario in the recordings' format, or manifests.
 //!
-//! [`scenario`] reads it, `world` puts the testbed up, `steps` goes through it, `snapshot` looks
-//! at everything, and `trace` writes it all down in the words of the recordings, so that the two can be
-//! [compared](crate::compare). Time is the world's: where nothing is under way it skips. [`files`] reads manifests;
-//! their pods are given what they want, it is told live, and taken down again when whoever looks on has seen enough.
+//! [`scenario`] reads a scenario, `world` puts the testbed up, `steps` plays the steps, `snapshot` records the state, and
+//! `trace` writes the trace in the recordings' format, so that the two can be [compared](crate::compare). The clock of the
+//! world skips while nothing is under way. [`files`] reads manifests; their pods get their volumes, the events are printed
+//! live, and everything is taken down when the user ends the play.
 
 mod apply;
 mod claims;
@@ -70,7 +70,7 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     voice.hide(world.journal.masks().clone());
     let (mut failures, mut findings) = (Vec::new(), Findings::default());
     for (number, step) in scenario.steps.iter().enumerate() {
-        tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
+        tell(&format!("{:>3}  {}", number + 1, steps::in_a_line(step)));
         if steps::takes_no_time(step) {
             world.stand_still();
         } else {
@@ -79,7 +79,7 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
         if let Some(failure) = world.perform(number, step).await {
             tell(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
             let place = format!("line {}, step {}", step.line, number + 1);
-            failures.push(format!("{place}, {}: {failure}", steps::told(step)));
+            failures.push(format!("{place}, {}: {failure}", steps::in_a_line(step)));
         }
         // The moment of a call is no end of anything.
         if !steps::takes_no_time(step) && step.action != Action::WaitRpc {

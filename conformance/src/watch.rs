@@ -1,7 +1,7 @@
-//! A node and a driver that somebody else runs, watched: each line as it comes, and each promise as it breaks.
+//! Watches a running node and driver: returns each line as it comes, and each broken promise.
 //!
-//! What happens to a volume that was on the node before nobody here can judge: its calls are passed over. Reads the
-//! files in which a node remembers its volumes; everything else it is given.
+//! Calls about a volume that was on the node before are ignored, since its history is unknown. Reads the files in which a
+//! node records its volumes; all other input is passed in.
 
 mod findings;
 mod metrics;
@@ -21,10 +21,10 @@ use crate::check::Judgement;
 pub(crate) use findings::Findings;
 pub(crate) use metrics::{Address, Metrics};
 
-/// What is looked at: calls and mounts.
+/// The witnesses of a watch.
 const WITNESSES: [Witness; 2] = [Witness::Rpc, Witness::Kernel];
 
-/// What was seen so far.
+/// The state of a watch.
 pub(crate) struct Watched {
     root: PathBuf,
     judge: Judge,
@@ -32,7 +32,7 @@ pub(crate) struct Watched {
     earlier: BTreeSet<String>,
     /// Calls about those that are under way.
     passed_over: BTreeSet<u64>,
-    /// The first violations of each rule: nobody reads the millionth, and a watch lasts for months.
+    /// The first violations of each rule. Later ones are only counted, since a watch lasts for months.
     broken: BTreeMap<&'static str, Vec<Violation>>,
 }
 
@@ -42,7 +42,7 @@ const KEPT: usize = 20;
 /// The volumes that are remembered after they have left the node.
 const REMEMBERED: usize = 1000;
 
-/// One thing to tell.
+/// News for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// Something happened.
@@ -72,7 +72,7 @@ impl Watched {
         Self { root, judge, earlier, passed_over: BTreeSet::new(), broken: BTreeMap::new() }
     }
 
-    /// Takes the next line, and says what there is to tell of it.
+    /// Takes the next line. Returns its news.
     pub(crate) fn take(&mut self, line: TraceLine) -> Vec<News> {
         if !self.concerns_us(&line.event) {
             return Vec::new();
@@ -90,7 +90,7 @@ impl Watched {
         happened.into_iter().chain(broken.into_iter().map(News::Broken)).collect()
     }
 
-    /// What all of it says about every promise.
+    /// The verdicts so far.
     pub(crate) fn judgement(&self) -> Judgement {
         Judgement::so_far(&self.judge, WITNESSES.into(), &self.broken)
     }
@@ -163,7 +163,7 @@ pub(crate) fn volumes_on(root: &Path, driver: &str) -> BTreeSet<String> {
     staged.chain(mapped).chain(published).filter_map(handle).collect()
 }
 
-/// What a directory holds; nothing if it is none.
+/// The entries of a directory; none if there is no such directory.
 fn below(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
@@ -204,7 +204,7 @@ mod tests {
         lines.flat_map(|line| watched.take(line)).collect()
     }
 
-    /// Published without having been staged: that is broken if it begins here, and nobody's business if it does not.
+    /// A publish without a stage is a violation, unless the volume was on the node before the watch.
     #[test]
     fn call_before_the_watch_is_ignored() {
         let broken = |news: &[News]| news.iter().any(|news| matches!(news, News::Broken(_)));
@@ -247,7 +247,7 @@ mod tests {
         let mut watched = Watched::new("/kl".into(), BTreeSet::new());
         // Until all that is limited has come to its limit.
         month(&journal, &mut watched, 20_000);
-        // What is remembered of volumes that are gone comes and goes by the thousand.
+        // The judge keeps a limited number of volumes that are gone.
         watched.judge.forget_gone(0);
         let before = counted::bytes();
         month(&journal, &mut watched, 200_000);

@@ -1,4 +1,4 @@
-//! Where packages and built guests are kept between runs, and nothing else.
+//! The cache of packages and built guests.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// What stood in the way of using the cache.
+/// An error of the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// Neither `XDG_CACHE_HOME` nor `HOME` names a place.
@@ -62,7 +62,7 @@ impl Cache {
 
     /// Refuses a cache that is another user's: kernels, snapshots and programs in it are started.
     fn check_owner(&self, user: u32) -> Result<(), CacheError> {
-        // Where it is not there yet, who may make it is its owner.
+        // If the cache does not exist yet, the owner of its parent counts.
         for path in self.root.ancestors().take(2) {
             match fs::symlink_metadata(path) {
                 Ok(found) if found.uid() != user => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::unpack::unpacked;
 
-/// What stood in the way of reading a package.
+/// An error while a package is read.
 #[derive(Debug, thiserror::Error)]
 pub enum DebError {
     /// The file could not be read, or its archive is damaged.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 
-/// Where a loader of this architecture looks when nothing else is said.
+/// The loader's default directories on this architecture.
 const LIBRARY_DIRS: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -20,7 +20,7 @@ const LIBRARY_DIRS: &[&str] = &[
     "/usr/local/lib",
 ];
 
-/// What stood in the way of finding a program's libraries.
+/// An error while a program's libraries are looked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// A file could not be read.
@@ -31,7 +31,7 @@ pub enum ElfError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is an ELF file, but a damaged one.
+    /// The file is a damaged ELF file.
     #[error("`{path}` is not a sound program")]
     Damaged {
         /// The program or library.
@@ -84,8 +84,8 @@ pub fn libraries(program: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, ElfError>
     Ok(found)
 }
 
-/// A program without its symbols and line tables: what is behind all that is ever loaded. Anything that is
-/// not a 64-bit program stays as it is.
+/// The program without symbols and line tables, which are behind all loaded parts. Any other file than a 64-bit program
+/// stays as it is.
 pub fn stripped(mut program: Vec<u8>) -> Vec<u8> {
     const SECTIONS_AT: std::ops::Range<usize> = 0x28..0x30;
     const SECTIONS_COUNT: std::ops::Range<usize> = 0x3c..0x40;

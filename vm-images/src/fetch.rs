@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use crate::cache::{Cache, CacheError, verify};
 use crate::images::{Kernel, Package};
 
-/// What stood in the way of fetching a kernel.
+/// An error while a kernel is fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The cache could not be used, or a package is not the one that was pinned.
@@ -32,7 +32,7 @@ pub enum FetchError {
     Client {
         /// The suite or package.
         what: String,
-        /// The last thing the client said.
+        /// The last line of the client's output.
         said: String,
     },
     /// A file of the client's own set-up could not be written.

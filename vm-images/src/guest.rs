@@ -1,7 +1,7 @@
 //! PID 1 of a guest: mounts, modules, loopback, then orders from the host until it says power off.
 //!
-//! No shell and no other program is needed to come up, and every way out ends in power off: a guest that
-//! has lost its host must not go on.
+//! A guest boots without a shell or any other program, and every exit ends in power off: a guest that has lost its host
+//! must not go on.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -27,7 +27,7 @@ mod program;
 pub use applet::applet;
 pub(crate) use applet::names as applet_names;
 
-/// What is mounted before anything else, in this order.
+/// The first mounts, in this order.
 const MOUNTS: &[(&str, &str, &str)] = &[
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -49,7 +49,7 @@ const LINKS: &[(&str, &str)] = &[
     ("/proc/mounts", "/etc/mtab"),
 ];
 
-/// Where what the guest tells goes, whole lines at a time.
+/// Writes messages to the host, whole lines at a time.
 #[derive(Clone)]
 pub(crate) struct Voice(Arc<Mutex<File>>);
 
@@ -121,11 +121,11 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Goes on in a mount of the root that covers the one the kernel began with: no process can leave that one for a root
-/// of its own, as a container does.
+/// Moves to a root mount that covers the kernel's first one: no process can pivot away from the first one, as a container
+/// has to.
 fn leave_the_first_root() -> nix::Result<()> {
     const NEXT: &str = "/root-of-all";
-    // One that is there is as good.
+    // An error means that the directory exists.
     let _ = fs::create_dir(NEXT);
     mount(Some("/"), NEXT, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
     nix::unistd::chdir(NEXT)?;
@@ -136,7 +136,7 @@ fn leave_the_first_root() -> nix::Result<()> {
 
 fn mount_all() {
     for (kind, at, options) in MOUNTS {
-        // A kernel without one of these still boots; what misses it says so by itself.
+        // A kernel without one of these still boots; programs that need it report that themselves.
         let _ = fs::create_dir_all(at);
         if let Err(error) = mount(Some(*kind), *at, Some(*kind), MsFlags::empty(), Some(*options)) {
             eprintln!("guest: cannot mount {kind} on {at}: {error}");
@@ -147,7 +147,7 @@ fn mount_all() {
     }
 }
 
-/// Loads what a file lists, in its order; a module that is there already is no error.
+/// Loads the modules of a list, in its order; a module that is loaded already is no error.
 fn load_modules(list: &Path) -> BTreeMap<String, String> {
     let listed = fs::read_to_string(list).unwrap_or_default();
     let load = |name: &str| Some((name.to_owned(), load_module(name, c"").err()?.to_string()));

@@ -1,4 +1,4 @@
-//! The kernels by name: what `images.toml` says, checked once.
+//! The kernels of `images.toml`, by name.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub struct Images {
     kernels: Vec<Kernel>,
 }
 
-/// One kernel, as a set of packages.
+/// A kernel, as a set of packages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// What `--kernel` calls it.
+    /// The name for `--kernel`.
     pub name: String,
-    /// What `uname -r` says in the guest.
+    /// The output of `uname -r` in the guest.
     pub version: String,
     /// The Debian suite that carries it.
     pub suite: String,

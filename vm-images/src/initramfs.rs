@@ -14,8 +14,8 @@ use crate::modules::{Module, ModuleError, Modules};
 /// The modules that carry the talk with the host, needed by every guest.
 pub const TRANSPORT: &[&str] = &["virtio_pci", "virtio_console"];
 
-/// Where the guest finds its modules, the file that says in which order to load those it comes up with, and
-/// the directory with such a file for each that is loaded when the kernel asks for it.
+/// The guest's directory of modules, the file with the loading order of those that it boots with, and the directory with
+/// such a file for each module that the kernel loads on demand.
 pub(crate) const MODULE_DIR: &str = "/usr/lib/modules";
 pub(crate) const MODULE_ORDER: &str = "/usr/lib/modules/order";
 pub(crate) const ON_DEMAND: &str = "/usr/lib/modules/on-demand";
@@ -37,10 +37,10 @@ const DIRECTORIES: &[&str] = &[
     "var/lib",
 ];
 
-/// What was beside `/usr` once, and is looked for there still.
+/// Directories that are links into `/usr` now.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 
-/// What stood in the way of building a guest's root.
+/// An error while a guest's root is built.
 #[derive(Debug, thiserror::Error)]
 pub enum InitramfsError {
     /// A file that is to go into the guest could not be read.
@@ -155,7 +155,7 @@ impl Initramfs {
         self.file(list, listed.as_bytes(), 0o644)
     }
 
-    /// Puts a file with this content there. A path that is there already is left alone.
+    /// Adds a file with this content, unless the path exists already.
     pub fn file(&mut self, to: &Path, content: &[u8], mode: u32) -> Result<&mut Self, InitramfsError> {
         let to = settled(to);
         if let Some(parent) = to.parent() {
@@ -206,7 +206,7 @@ impl Initramfs {
     }
 }
 
-/// What reads a script: the first word of its first line.
+/// The interpreter of a script, from its first line.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut start = [0; 256];
     let read = fs::File::open(script).and_then(|mut file| io::Read::read(&mut file, &mut start)).ok()?;

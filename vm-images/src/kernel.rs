@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use crate::deb::{self, DebError};
 use crate::modules::Modules;
 
-/// What a guest needs of a kernel.
+/// The parts of a kernel that a guest needs.
 #[derive(Debug, Default)]
 pub struct KernelFiles {
     /// The compressed image, as the emulator takes it.
     pub image: Vec<u8>,
     pub modules: Modules,
-    /// What `uname -r` will say.
+    /// The output of `uname -r`.
     pub release: String,
 }
 
-/// What stood in the way of taking a kernel out of its packages.
+/// An error while a kernel is taken out of its packages.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// A package could not be read.

@@ -19,7 +19,7 @@ use crate::kernel::{KernelError, KernelFiles};
 /// Raise this number when a change of this code, and of no input file, changes the contents of a guest.
 const VERSION: u32 = 1;
 
-/// How many guests the cache keeps beside the one in use.
+/// The number of guests that the cache keeps beside the one in use.
 const KEPT: usize = 5;
 
 /// Modules that each guest loads when it boots, if its kernel has them: programs do not find the devices otherwise.
@@ -119,7 +119,7 @@ const TOOLS: &[&str] = &[
     "bash",
 ];
 
-/// Where the machine keeps programs.
+/// The machine's directories of programs.
 const PROGRAM_DIRS: &[&str] =
     &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 

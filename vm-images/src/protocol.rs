@@ -1,4 +1,4 @@
-//! What host and guest say to each other: JSON lines on the control port, raw bytes on the data port.
+//! The messages between host and guest: JSON lines on the control port, raw bytes on the data port.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub const CONTROL_PORT: &str = "volproof.control";
 /// Name of the data port.
 pub const DATA_PORT: &str = "volproof.data";
 
-/// What the host orders.
+/// An order of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
@@ -18,7 +18,7 @@ pub enum Order {
         /// Nanoseconds since the epoch: the guest's clock stood still meanwhile.
         now_ns: i64,
     },
-    /// Run a program until it ends, and tell all it says.
+    /// Run a program until it ends, and send all its output.
     Run(Run),
     /// Kill the process group of a program that runs.
     Kill {
@@ -27,17 +27,14 @@ pub enum Order {
     },
     /// Take a file: its bytes follow on the data port.
     Put {
-        /// Where it goes.
+        /// The target path.
         path: String,
-        /// How many bytes follow.
+        /// The number of bytes that follow.
         len: u64,
         mode: u32,
     },
     /// Give a file or a directory, as a tar archive on the data port.
-    Get {
-        /// What is wanted.
-        path: String,
-    },
+    Get { path: String },
     /// Sync and power off.
     PowerOff,
 }
@@ -45,14 +42,14 @@ pub enum Order {
 /// A program to be run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Names the program in what is told of it.
+    /// The id of the program in later messages.
     pub id: u64,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Environment beside `PATH` and `HOME`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// What it reads from its standard input.
+    /// The program's standard input.
     #[serde(default)]
     pub stdin: String,
     /// Directories that are made before it starts.
@@ -68,7 +65,7 @@ pub struct Run {
     pub timeout_ms: u64,
 }
 
-/// What the guest tells.
+/// A message of the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
 pub enum Told {
@@ -80,13 +77,13 @@ pub enum Told {
         /// Modules that would not load, and why.
         module_errors: BTreeMap<String, String>,
     },
-    /// A program said something.
+    /// Output of a program.
     Output {
         /// The program's order.
         id: u64,
-        /// The descriptor it said it on.
+        /// The descriptor of the output.
         fd: i32,
-        /// What it said; bytes that are no UTF-8 are replaced.
+        /// The output; bytes that are no UTF-8 are replaced.
         data: String,
     },
     /// A program has ended.
@@ -123,8 +120,8 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// Why it could not be started, if it could not.
     pub error: Option<String>,
-    /// It ran into its deadline.
+    /// The program was killed at its deadline.
     pub timed_out: bool,
-    /// It was killed and is still there: it waits in the kernel, and the kernel log says where.
+    /// The program was killed and still exists: it waits in the kernel, and the kernel log has the stack.
     pub stuck: bool,
 }

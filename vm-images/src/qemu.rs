@@ -43,16 +43,16 @@ const DATA_FD: RawFd = 21;
 const MONITOR_FD: RawFd = 22;
 const LOG_FD: RawFd = 23;
 
-/// How often a wait looks at the kernel log and asks whether it should go on.
+/// The pause between two looks at the kernel log during a wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a kernel in trouble may take to say all of it.
+/// The time for a failing kernel to print its messages.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// How long a file may take into the guest or out of it.
+/// The time for a file to get into the guest or out of it.
 const TRANSFER: Duration = Duration::from_secs(60);
 
-/// What a guest is booted from.
+/// The files and settings that a guest is booted with.
 #[derive(Debug, Clone)]
 pub struct Boot {
     /// The emulator's program.
@@ -61,17 +61,16 @@ pub struct Boot {
     pub kernel: PathBuf,
     /// The root, as [`crate::initramfs`] wrote it.
     pub initramfs: PathBuf,
-    /// What PID 1 is called with after its own name.
+    /// The arguments of PID 1.
     pub init: Vec<String>,
     /// Memory, in MiB.
     pub memory_mib: u32,
-    /// What runs the guest's instructions.
     pub accelerator: Accelerator,
     /// Disks that outlive the guest, as raw files.
     pub disks: Vec<PathBuf>,
 }
 
-/// What stood in the way of booting, or ended a guest.
+/// An error of booting, or the end of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The emulator could not be started.
@@ -145,16 +144,16 @@ pub struct Guest {
     data: UnixStream,
     monitor: Line,
     child: Child,
-    /// What the guest's kernel says on its console.
+    /// The output of the guest's kernel on its console.
     log: File,
-    /// What the emulator says.
+    /// The output of the emulator.
     complaints: File,
-    /// How much of the log was searched for trouble, and what was found.
+    /// The bytes of the log that were searched for trouble, and the result.
     searched: u64,
     trouble: Option<KernelTrouble>,
 }
 
-/// What a guest begins from. A snapshot is named to the emulator once it has said its version.
+/// The start of a guest. A snapshot is passed to the emulator once that has sent its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Kernel,
@@ -164,7 +163,7 @@ enum From {
 /// The emulator's program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Where the emulator is, if it is installed.
+/// The path of the emulator, if it is installed.
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(PROGRAM)).find(|path| path.is_file())
@@ -226,8 +225,8 @@ impl Guest {
         self.control.say(line).map_err(|error| self.why_gone(error))
     }
 
-    /// The next thing the guest tells within a time; nothing if it tells nothing. A kernel in trouble is an error, even
-    /// if the guest tells something else.
+    /// The guest's next message within a time; `None` if it sends none. A failing kernel is an error even if the guest sends a
+    /// message.
     pub fn next(&mut self, within: Duration) -> Result<Option<Told>, GuestError> {
         let heard = self.control.hear(within);
         if let Some(trouble) = self.trouble() {
@@ -243,7 +242,7 @@ impl Guest {
         }
     }
 
-    /// The next thing the guest tells, unless `unwanted` becomes true.
+    /// The guest's next message, unless `unwanted` becomes true.
     pub fn hear(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
         let deadline = Instant::now() + within;
         loop {
@@ -259,7 +258,7 @@ impl Guest {
         }
     }
 
-    /// Sets the guest's clock; it says hello again.
+    /// Sets the guest's clock, which answers with another hello.
     fn set_clock(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.order(&Order::Hello { now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX) })?;
@@ -327,7 +326,7 @@ impl Guest {
         let _ = self.child.wait();
     }
 
-    /// Trouble that the kernel told of. There is no end to it.
+    /// The trouble in the kernel log. Once found, it stays.
     fn trouble(&mut self) -> Option<KernelTrouble> {
         if self.trouble.is_some() {
             return self.trouble.clone();
@@ -338,7 +337,7 @@ impl Guest {
         self.trouble = trouble_in(&new[..whole]);
         self.searched += whole as u64;
         if self.trouble.is_some() {
-            // What a reader wants to know comes after the first line.
+            // The useful lines come after the first one.
             let deadline = Instant::now() + LAST_WORDS;
             while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
                 std::thread::sleep(Duration::from_millis(10));
@@ -376,7 +375,7 @@ impl Drop for Guest {
     }
 }
 
-/// What a file holds from a place on; bytes that are no text are replaced by one that is, each by one.
+/// The text of a file from an offset. Each byte that is no text is replaced by one that is.
 fn text(file: &File, from: u64) -> String {
     let size = file.metadata().map_or(0, |meta| meta.len());
     let mut bytes = vec![0; usize::try_from(size.saturating_sub(from)).unwrap_or(0)];
@@ -419,7 +418,7 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
         ["-M", "pc"],
         ["-accel", boot.accelerator.argument()],
         ["-cpu", boot.accelerator.processor()],
-        // One processor: two made tests no faster under emulation, and some ten times slower.
+        // One processor: with two, no test was faster under emulation, and some were ten times slower.
         ["-smp", "1"],
         ["-m", &boot.memory_mib.to_string()],
         ["-display", "none"],
@@ -438,10 +437,10 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     arguments
 }
 
-/// The most that is fetched at once: the guest says how much it is, and what runs in it is not to be trusted.
+/// The most bytes of a file from a guest: the guest names the length, and is not trusted.
 const MOST: u64 = 1 << 30;
 
-/// A number of bytes of what a guest sends. It takes no more memory than has come.
+/// Reads a number of bytes from a guest. Allocates only as bytes arrive.
 fn received(data: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     if length > MOST {
         let why = format!("the guest announces {length} bytes, and {MOST} are the most that is fetched");
@@ -465,7 +464,7 @@ mod tests {
         assert_eq!(received(&mut &b"abcd"[..], 3).unwrap(), b"abc");
         let kind = |length| received(&mut &b"abcd"[..], length).unwrap_err().kind();
         assert_eq!(kind(5), io::ErrorKind::UnexpectedEof);
-        // As much as is allowed takes no more memory than comes.
+        // The largest length does not allocate more than arrives.
         assert_eq!(kind(MOST), io::ErrorKind::UnexpectedEof);
         assert_eq!(kind(u64::MAX), io::ErrorKind::InvalidData);
     }

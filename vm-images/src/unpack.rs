@@ -8,10 +8,10 @@ use ruzstd::decoding::StreamingDecoder;
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// What endings packed files have.
+/// The name endings of compressed files.
 const ENDINGS: [&str; 2] = [".xz", ".zst"];
 
-/// What is packed there.
+/// A reader of the decompressed data.
 pub(crate) fn unpacked<'a>(packed: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut packed = BufReader::new(packed);
     let begin = packed.fill_buf()?;

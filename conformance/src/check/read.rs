@@ -1,4 +1,4 @@
-//! Reading a recording: lines of our own traces, and those in which a recorder beside another node says less.
+//! Reads a recording: lines of our own traces, and of recorders beside other nodes, which have fewer fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::compare::{Line, Trace, Unreadable};
 
-/// What happened, as far as a rule can be asked about it.
+/// The events of a recording that rules can judge.
 #[derive(Debug)]
 pub(crate) struct Recording {
     lines: Vec<TraceLine>,
@@ -17,10 +17,10 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Reads a recording. Lines about nothing that binds anybody, such as what a player did, are passed over.
+    /// Reads a recording. Lines that no rule judges, such as the steps of a player, are skipped.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is no recording.
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let trace = Trace::parse(text)?;
         let (mut lines, mut mounts) = (Vec::new(), Mounts::default());
@@ -39,7 +39,7 @@ impl Recording {
         Ok(Self { lines, names_makers: reader.names_makers() })
     }
 
-    /// Who testifies in it.
+    /// The witnesses of the recording.
     pub(crate) fn witnesses(&self) -> BTreeSet<Witness> {
         let makers = self.names_makers.then_some(Witness::Makers);
         Witness::heard_in(&self.lines).into_iter().chain(makers).collect()
@@ -50,7 +50,7 @@ impl Recording {
     }
 }
 
-/// What a line says in the words of a recorder that plays scenarios against another volume manager.
+/// The event of a line by a recorder that plays scenarios against another volume manager.
 fn of_another_recorder(line: &Line) -> Option<Event> {
     let node = |edge| process(Role::Node, edge);
     let driver = |edge| process(Role::Driver, edge);
@@ -74,7 +74,7 @@ fn process(who: Role, edge: Lifecycle) -> Event {
     Event::Process(ProcessEdge { who, edge, status: None, root: None, hides_driver: false })
 }
 
-/// What is known of the mounts, for those who read the mount table and tell less of it.
+/// The known mounts, for recorders that write only the changed fields of a mount.
 #[derive(Debug, Default)]
 struct Mounts(BTreeMap<String, Map<String, Value>>);
 
@@ -86,13 +86,13 @@ impl Mounts {
             return line.fields().clone();
         }
         let target = line.text("target").to_owned();
-        // Of a change only the change may be told.
+        // The line of a change may have only the changed fields.
         let mut fields = match line.ev.as_str() {
             "mount_chg" => self.0.remove(&target).unwrap_or_default(),
             _ => Map::new(),
         };
         fields.extend(line.fields().clone());
-        // A device is told by where it lies on devtmpfs: the same name wherever it is mounted.
+        // A device is identified by its path on devtmpfs, which is the same wherever it is mounted.
         if line.text("fstype") == "devtmpfs" && !fields.contains_key("dev") {
             fields.insert("rdev".to_owned(), line.get("root").clone());
         }

@@ -1,7 +1,7 @@
-//! For each volume its calls and its mounts, in their order.
+//! The calls and mounts of each volume, in their order.
 //!
-//! A mount stands behind the call during which it appeared at the call's target. Calls that fail alike again and
-//! again are one line.
+//! A mount comes after the call during which it appeared at the call's target. Repeated calls with the same error are one
+//! line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::read::{Line, Trace};
 use super::section::Section;
 use super::words;
 
-/// What is not about volumes.
+/// The section of calls without a volume.
 const NODE: &str = "the node's calls";
 
 /// The stories of all volumes.
@@ -31,7 +31,7 @@ struct Stories {
     volumes: BTreeMap<String, Vec<Deed>>,
     /// The volume that is published at a target.
     targets: BTreeMap<String, String>,
-    /// Where an unfinished call stands.
+    /// The section and the line of each unfinished call.
     open: BTreeMap<u64, (String, usize)>,
 }
 
@@ -89,7 +89,7 @@ impl Stories {
 
     fn start(&mut self, line: &Line) {
         let method = line.text("method");
-        // How often somebody asks what can be done is his own affair.
+        // The number of these read-only calls depends on the caller.
         if method == "NodeGetCapabilities" || method == "NodeGetVolumeStats" {
             return;
         }
@@ -131,7 +131,7 @@ impl Stories {
             }
         };
         match (deed.mounts.last_mut(), &change) {
-            // How many steps a mount took to get its options matters to nobody.
+            // A mount may get its options in any number of steps.
             (Some(Change::Mounted { target, opts, .. }), Change::Changed { target: changed, opts: new })
                 if target == changed =>
             {
@@ -185,13 +185,13 @@ impl fmt::Display for Change {
     }
 }
 
-/// What a volume is called by its id.
+/// The name of a volume by its id.
 fn of_id(id: &str) -> String {
     format!("volume {}", id.strip_prefix("$VOLID_").unwrap_or(id))
 }
 
-/// A story in which a call that fails as the one before it did is not told again. What it did the first time it
-/// need not do again, so its mounts do not count.
+/// The story without repetitions of a call with the same error. A repetition need not make the mounts of the first call
+/// again, so its mounts are left out too.
 fn folded(story: Vec<Deed>) -> Vec<Deed> {
     let mut folded: Vec<Deed> = Vec::new();
     for deed in story {

@@ -8,12 +8,12 @@ pub struct Trace {
     lines: Vec<Line>,
 }
 
-/// One line of a trace.
+/// A line of a trace.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// What happened.
+    /// The type of the event.
     pub(crate) ev: String,
-    /// Where in the file it stands, from 1.
+    /// The number of the line, from 1.
     pub(crate) number: usize,
     fields: Map<String, Value>,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Line {
 /// Why a text is no trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// A line is not what it should be.
+    /// A line is no event of a trace.
     #[error("line {line} is no event of a trace: {why}")]
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         why: String,
     },
     /// Nothing in it can be compared.
@@ -64,7 +64,7 @@ impl Trace {
 }
 
 impl Line {
-    /// All of it.
+    /// All fields.
     pub(crate) fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }

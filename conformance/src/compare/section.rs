@@ -8,7 +8,7 @@ use super::{calls, snapshot, words};
 /// Lines about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// What they are about.
+    /// The subject of the lines.
     pub about: String,
     /// Sorted where their order means nothing.
     pub lines: Vec<String>,
@@ -20,7 +20,7 @@ impl Section {
     }
 }
 
-/// All sections of a trace, in the order they are told.
+/// All sections of a trace, in order.
 pub(super) fn all(trace: &Trace) -> Vec<Section> {
     let mut sections = calls::sections(trace);
     sections.extend(grouped(trace, event));
@@ -29,7 +29,7 @@ pub(super) fn all(trace: &Trace) -> Vec<Section> {
     sections
 }
 
-/// Lines that are put into sections one by one. What is said again and again is told once.
+/// Sections of lines that are taken one by one. A repeated line is left out.
 fn grouped(trace: &Trace, tell: impl Fn(&Line) -> Option<(String, String)>) -> Vec<Section> {
     let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (about, line) in trace.lines().iter().filter_map(tell) {
@@ -56,7 +56,7 @@ fn event(line: &Line) -> Option<(String, String)> {
     Some((about, format!("{} {}: {message}", line.text("type"), line.text("reason"))))
 }
 
-/// What a wait for volumes has come back with.
+/// The result of a wait for volumes.
 fn wait(line: &Line) -> Option<(String, String)> {
     let what = match line.ev.as_str() {
         "wait_mount_returned" => "volumes",

@@ -19,7 +19,7 @@ pub(super) fn sections(trace: &Trace) -> Vec<Section> {
                 open.insert(line.get("id").as_u64(), volume.to_owned());
             }
             "rpc_end" => drop(open.remove(&line.get("id").as_u64())),
-            // Nobody is left who waits for an answer.
+            // The restarted node waits for no earlier call.
             "restart" => open.clear(),
             "snapshot" => {
                 let label = line.text("label");
@@ -43,7 +43,7 @@ fn sections_of(line: &Line, name: &str, busy: &BTreeSet<String>) -> Vec<Section>
         Section::new(format!("{name}: {about}"), lines)
     };
     vec![
-        // A snapshot that is in one trace only must show, also where all of it is empty.
+        // One line even for an empty snapshot, so that a snapshot of one trace only is a difference.
         Section::new(name, vec!["there is one".to_owned()]),
         section("states", states(line.get("asw"), busy)),
         section("mounts", texts(line.get("mounts")).map(|text| mount(&text)).collect()),
@@ -121,7 +121,7 @@ fn claims(claims: &Value) -> Vec<String> {
     lines
 }
 
-/// `/dev/loop3: [0006]:96 (<path>)`: which device it is and where its file lies on disk is nobody's choice.
+/// The path in `/dev/loop3: [0006]:96 (<path>)`: the number of the device and the inode differ between runs.
 fn backing(text: &str) -> String {
     let path = text.split_once('(').map_or(text, |(_, path)| path.trim_end_matches(')'));
     format!("one over {path}")

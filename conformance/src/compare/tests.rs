@@ -1,4 +1,4 @@
-//! What makes two traces different, and what does not: on the recordings, changed one thing at a time.
+//! Comparison of the recordings with copies that have one change each: changes that count and changes that do not.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ fn recordings() -> Vec<(String, String)> {
     all
 }
 
-/// What a changed text is told to differ in; nothing if it is the same story.
-fn told(text: &str, changed: &str) -> Option<String> {
+/// The differences of a changed text; `None` if it is the same story.
+fn differences(text: &str, changed: &str) -> Option<String> {
     let (one, two) = (Trace::parse(text).expect("a trace"), Trace::parse(changed).expect("a trace"));
     let comparison = compare(&one, &two);
     (!comparison.same).then(|| comparison.to_string())
@@ -34,25 +34,25 @@ fn is_found(about: &str, change: impl Fn(&str) -> Option<String>) {
         let Some(other) = change(&text) else { continue };
         assert_ne!(text, other, "{name} was not changed");
         changed += 1;
-        let told = told(&text, &other).unwrap_or_else(|| panic!("{name}: nobody noticed"));
+        let told = differences(&text, &other).unwrap_or_else(|| panic!("{name}: nobody noticed"));
         assert!(told.contains(about), "{name} says nothing of {about}:\n{told}");
     }
     assert!(changed > 0, "no recording could be changed so");
 }
 
-/// The same, for what does not count.
+/// Checks that a change does not count.
 #[track_caller]
 fn is_passed_over(change: impl Fn(&str) -> String) {
     let mut changed = 0;
     for (name, text) in recordings() {
         let other = change(&text);
         changed += usize::from(other != text);
-        assert_eq!(told(&text, &other), None, "{name}");
+        assert_eq!(differences(&text, &other), None, "{name}");
     }
     assert!(changed > 0, "no recording could be changed so");
 }
 
-/// Replaces the first of something, if it is there.
+/// Replaces the first occurrence of a text, if there is one.
 fn first(from: &str, to: &str) -> impl Fn(&str) -> Option<String> {
     move |text| text.contains(from).then(|| text.replacen(from, to, 1))
 }
@@ -66,7 +66,7 @@ fn on_line(text: &str, holds: impl Fn(&str) -> bool, change: impl Fn(&str) -> St
 #[test]
 fn a_recording_tells_its_own_story() {
     for (name, text) in recordings() {
-        assert_eq!(told(&text, &text), None, "{name}");
+        assert_eq!(differences(&text, &text), None, "{name}");
     }
     assert_eq!(recordings().len(), 26);
 }
@@ -250,8 +250,8 @@ fn secrets_are_passed_over_and_their_names_are_not() {
     };
     for (name, text) in recordings().into_iter().filter(|(_, text)| text.contains("NodePublishVolume")) {
         let (one, same, other) = (r#"{"p":"x"}"#, r#"{"p":"***"}"#, r#"{"q":"x"}"#);
-        assert_eq!(told(&with(one)(&text), &with(same)(&text)), None, "{name}");
-        assert!(told(&with(one)(&text), &with(other)(&text)).is_some(), "{name}");
+        assert_eq!(differences(&with(one)(&text), &with(same)(&text)), None, "{name}");
+        assert!(differences(&with(one)(&text), &with(other)(&text)).is_some(), "{name}");
     }
 }
 
@@ -296,8 +296,8 @@ fn side_that_notices_a_hang_first_is_ignored() {
             continue;
         };
         changed += 1;
-        assert_eq!(told(&one, &other), None, "{name}");
-        assert!(told(&one, &text).is_some(), "{name}");
+        assert_eq!(differences(&one, &other), None, "{name}");
+        assert!(differences(&one, &text).is_some(), "{name}");
     }
     assert!(changed > 0, "no recording could be changed so");
 }

@@ -14,17 +14,17 @@ pub(super) fn message(text: &str) -> String {
         let volume = rest.split('"').next().unwrap_or_default();
         return format!("{head}NodeExpandVolume succeeded for volume \"{volume}\"");
     }
-    // How a connection is not made is told in the words of a library.
+    // The details of a failed connection depend on the client library.
     if let Some((head, rest)) = text.split_once("code = Unavailable desc = ") {
         let said = if rest.starts_with("connection error") { "connection error" } else { rest };
         return format!("{head}code = Unavailable desc = {said}");
     }
-    // Who reads through a cache says "configmap", who asks the server says "configmaps".
+    // An error from a cache has "configmap", one from the server "configmaps".
     let text = text.replace("configmaps \"", "configmap \"").replace("secrets \"", "secret \"");
     text.trim_end().to_owned()
 }
 
-/// What a wait has come back with. What is wrong with a pod ends a wait wherever the other volumes stand by then.
+/// The result of a wait. An error of a pod ends a wait at any state of its other volumes, so those are left out.
 pub(super) fn error_of_wait(text: &str) -> String {
     let (lists, cause) = text.split_once("]: ").unwrap_or_default();
     match lists.split_once("], ") {
@@ -62,7 +62,7 @@ pub(super) fn options(text: &str) -> String {
     options.join(",")
 }
 
-/// What a mount shows: a path, or a device whose number is nobody's choice.
+/// The root of a mount: a path, or a device without its number, which differs between runs.
 pub(super) fn root(text: &str) -> String {
     match text.strip_prefix("/loop") {
         Some(number) if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()) => {
@@ -72,8 +72,8 @@ pub(super) fn root(text: &str) -> String {
     }
 }
 
-/// What is mounted, without its options. Of what a driver mounts, only what is shown counts; a tmpfs is the node's
-/// own doing, so all of it counts.
+/// The text of a mount without its options. For a driver's mount only the root counts; a tmpfs is the node's own mount, so
+/// all of it counts.
 pub(super) fn mount(shown: &str, fstype: &str, supers: &str) -> String {
     let shows = format!("shows {}", root(shown));
     if fstype != "tmpfs" || shown != "/" {
@@ -85,7 +85,7 @@ pub(super) fn mount(shown: &str, fstype: &str, supers: &str) -> String {
     format!("is a tmpfs {}", options(&supers.join(",")))
 }
 
-/// A request, without what is another one each time.
+/// A request without the fields that differ between runs.
 pub(super) fn request(request: &Value) -> String {
     let Value::Object(fields) = request else { return String::new() };
     let tell = |(key, value): (&String, &Value)| match (key.as_str(), value) {
@@ -96,7 +96,7 @@ pub(super) fn request(request: &Value) -> String {
             }
             format!("{key}={}", Value::Object(context))
         }
-        // A recorder may hide what they are.
+        // A recorder may mask the values of secrets.
         ("secrets", Value::Object(secrets)) => {
             format!("{key}={{{}}}", secrets.keys().cloned().collect::<Vec<_>>().join(","))
         }

@@ -1,5 +1,5 @@
-//! Changed manifests, applied to what is played as `kubectl apply` and `kubectl delete` would: objects that are new are
-//! made, those that are missing are deleted, and those that differ are changed as far as an API server lets them.
+//! Applies changed manifests during a play, as `kubectl apply` and `kubectl delete` would: new objects are created, missing
+//! ones deleted, and others changed as far as an API server allows.
 
 use api::{
     AttributesClass, Bytes, Claim, Class, ConfigMap, Kind, Object, Secret, Service, Snapshot, SnapshotClass,
@@ -13,7 +13,7 @@ use super::session::Session;
 use super::world::{NAMESPACE, World};
 use testbed::failure::chain;
 
-/// How an object differs from what was applied before.
+/// The change of an object against the files before.
 enum Change<'a> {
     New(&'a Value),
     Changed(&'a Value),
@@ -21,7 +21,7 @@ enum Change<'a> {
 }
 
 impl Session<'_> {
-    /// Takes changed files. What cannot be applied is told, and the rest goes on as it was.
+    /// Applies changed files. Changes that cannot be applied are printed, and those objects stay as they were.
     pub(super) async fn apply(&mut self, text: &str) {
         let read = serde_json::from_str::<Vec<(String, String)>>(text).map_err(|error| error.to_string());
         let read =
@@ -34,7 +34,7 @@ impl Session<'_> {
         self.world.scenario.pods.clone_from(&files.scenario.pods);
         let (old, new) = (documents(&before), documents(&files));
         let changes = changes(&old, &new);
-        // What pods need comes before them, and goes after them.
+        // Other objects are created before the pods that need them, and deleted after them.
         let (pods, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| kind(change) == "Pod");
         let (missing, there): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|change| matches!(change, Change::Missing(_)));

@@ -36,7 +36,7 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
                     api.create(Class::clone(&class))?;
                 }
                 Object::Volume(volume) => {
-                    // It may be written down for claims of a class without any object.
+                    // Volumes and claims may name a class that has no object.
                     classes.insert(volume.class.clone());
                     api.create(Volume::clone(&volume))?;
                 }
@@ -70,7 +70,7 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// Makes the class that a snapshot names, or the default one, where no file has it.
+/// Creates the class that a snapshot names, or the default one, if no file has it.
 fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> {
     let api = &around.api_server;
     let is_default =
@@ -97,7 +97,7 @@ impl World {
                 }
             }
         };
-        // Those that cannot be are told of by events, and their pods wait.
+        // Claims that cannot be bound have events, and their pods wait.
         drop(tokio::time::timeout(Duration::from_secs(2), bound).await);
     }
 

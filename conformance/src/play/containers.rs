@@ -91,7 +91,7 @@ impl Containers {
         }
         let started = Container::start_at(&with_programs, &self.log, group, terminal).await;
         let mut container = started.map_err(|error| chain(&error).join(": "))?;
-        // What it mounts where its volumes are shared both ways is no stray.
+        // Its mounts in Bidirectional volumes are no strays.
         world.journal.with_actors(|actors| actors.harness.insert(container.group()));
         container.show_only(&spec);
         let view = container.look().await.map_err(|error| chain(&error).join(": "))?;

@@ -12,12 +12,12 @@ use serde_json::Value;
 use super::scenario::{Bad, DriverOptions, Scenario, known};
 use super::{manifest, names, yaml};
 
-/// What stands in the files.
+/// The content of the files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Files {
-    /// The same as a scenario without steps.
+    /// The objects as a scenario without steps.
     pub(crate) scenario: Scenario,
-    /// What the driver's object says, if somebody wrote it down.
+    /// The CSIDriver object, if a file has one.
     pub(crate) driver: Option<Value>,
     /// Claims, snapshots, classes and persistent volumes.
     pub(crate) claims: Vec<Value>,
@@ -84,7 +84,7 @@ impl Files {
                 );
                 return Err(Bad::at(0, what));
             }
-            // Whatever a document is, it must be one.
+            // Each document must be an object.
             manifest::objects(document.clone(), "")
                 .map_err(|error| Bad::at(0, testbed::failure::chain(&error).join(": ")))?;
         }
@@ -145,7 +145,7 @@ impl Files {
     }
 }
 
-/// A claim that no file has would be waited for in vain: nobody else makes one here.
+/// Checks that the files have the claims of a pod: a missing one would be waited for in vain.
 fn claims_are_there<'a>(pod: &Value, claims: impl Iterator<Item = &'a Value> + Clone) -> Result<(), Bad> {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
     let wanted = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));

@@ -16,7 +16,7 @@ const NOT_HONOURED: &[(&str, &str, &str)] = &[
 ];
 
 impl Files {
-    /// What is written down and not honoured, a line each.
+    /// The fields that are not honoured, one line each.
     pub(crate) fn notes(&self) -> Vec<String> {
         let pods = self.scenario.pods.iter().map(|pod| ("Pod", pod));
         let others =
@@ -48,7 +48,7 @@ fn of_one(kind: &str, document: &Value) -> Vec<String> {
     notes
 }
 
-/// What a pod asks for and does not get: images, the programs in them, and another node.
+/// The fields of a pod that are not honoured: images, their programs, and another node.
 fn of_pod(pod: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or(NODE);

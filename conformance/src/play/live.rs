@@ -1,4 +1,4 @@
-//! What manifests are played with: all pods at once, and whatever there is to tell as it happens.
+//! A play of manifests: all pods at once, with their news.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::manifest;
 use super::world::World;
 use testbed::failure::chain;
 
-/// How long pods may take to go.
+/// The time for pods to be gone.
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a pod from the node, and waits until nothing of it is left.
+    /// Removes a pod from the node, and waits until nothing of it is left.
     pub(super) async fn remove(&mut self, name: &str) -> Result<(), String> {
         let failed = |error| chain(&error).join(": ");
         self.node.remove_pod(name, false).await.map_err(failed)?;
@@ -47,16 +47,16 @@ impl World {
         self.node.wait_gone(name, LIMIT).await.map_err(failed)
     }
 
-    /// What has happened since the last time: events of Kubernetes, and the story if nothing is under way.
+    /// The news since the last call: events of Kubernetes, and the story if nothing is under way.
     pub(super) async fn news(&mut self) -> Vec<String> {
         let trace = self.journal.trace();
-        let new = trace.iter().skip(self.told);
+        let new = trace.iter().skip(self.printed);
         let events = new.filter_map(|line| match &line.event {
             Event::Event(event) => Some(self.event(event)),
             _ => None,
         });
         let mut lines: Vec<String> = events.collect();
-        self.told = trace.len();
+        self.printed = trace.len();
         lines.extend(self.story().await.lines().map(str::to_owned));
         lines
     }
@@ -96,8 +96,8 @@ impl World {
         self.journal.symbols().text(&format!("event  {kind} {reason} {obj}: {message}"))
     }
 
-    /// Where the volumes of each pod are.
-    pub(super) async fn places(&self) -> Vec<String> {
+    /// The paths of the volumes of each pod.
+    pub(super) async fn volume_paths(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for pod in &self.pods {
             for (name, volume) in self.node.mounted_volumes(pod).await.unwrap_or_default() {

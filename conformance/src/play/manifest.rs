@@ -40,7 +40,7 @@ pub(super) fn check_pod(pod: &Value) -> Result<(), (String, Bad)> {
     Ok(())
 }
 
-/// A manifest of a scenario, which says nothing of its kind.
+/// A manifest of a scenario, which has no `kind`.
 pub(crate) fn of_kind(kind: &str, document: &Value, root: &str) -> Result<Object, ConvertError> {
     let mut document = document.clone();
     if let Value::Object(fields) = &mut document {
@@ -50,7 +50,7 @@ pub(crate) fn of_kind(kind: &str, document: &Value, root: &str) -> Result<Object
     all.into_iter().next().ok_or(ConvertError::NoKind)
 }
 
-/// Every object of one document. `ROOTPATH` stands for a directory of the run.
+/// Every object of a document. `ROOTPATH` is replaced by a directory of the run.
 pub(crate) fn objects(mut document: Value, root: &str) -> Result<Vec<Object>, ConvertError> {
     as_yaml_1_1(&mut document, "");
     place(&mut document, root);

@@ -1,4 +1,4 @@
-//! The objects of a played world, from what a scenario or manifests say. Writes to the cluster and nothing else.
+//! The API objects of a play, from a scenario or manifests. Writes to the cluster and nothing else.
 
 use anyhow::Result;
 use api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
@@ -13,7 +13,7 @@ use super::manifest;
 use super::scenario::{Scenario, VolumeConf};
 use super::world::World;
 
-/// What a scenario says of its driver.
+/// The CSIDriver object of a scenario.
 pub(super) fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
     let options = &scenario.driver;
     let policy = match options.fs_group_policy.as_deref() {
@@ -34,7 +34,7 @@ pub(super) fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
     }
 }
 
-/// What an author has installed, or would have.
+/// The CSIDriver object of the files, or one as the driver's author would install it.
 pub(super) fn driver_as_written(
     capabilities: &Capabilities,
     manifest: &Manifest,
@@ -59,7 +59,7 @@ pub(super) fn driver_as_written(
     }
 }
 
-/// What is asked of the driver for a volume of a scenario.
+/// The request for a volume of a scenario.
 pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
     let mode = |mode: &String| match mode.as_str() {
         "ReadOnlyMany" => AccessMode::ReadOnlyMany,

@@ -1,4 +1,4 @@
-//! Whether the kernel shows the volumes that a node says its pods have. Reads the mount table and looks at paths.
+//! Whether the kernel shows the volumes that the node reports as mounted. Reads the mount table and looks at paths.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

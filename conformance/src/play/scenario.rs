@@ -1,7 +1,7 @@
-//! A scenario: what there is, and what happens to it. Reads its text and nothing else.
+//! A scenario: objects and steps. Reads its text and nothing else.
 //!
-//! The format is the one of the recordings. What it has no place for is an error that names the line and the word
-//! that was probably meant.
+//! The format is that of the recordings. An unknown key or word is an error with the line and the word that was probably
+//! meant.
 
 mod step;
 
@@ -14,13 +14,11 @@ use super::{manifest, names, yaml};
 
 pub(crate) use step::{Action, Step};
 
-/// One scenario.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Scenario {
-    /// What it is called.
     pub(crate) name: String,
-    /// What it is about.
+    /// Its description.
     pub(crate) desc: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) driver: DriverOptions,
@@ -35,15 +33,15 @@ pub(crate) struct Scenario {
     pub(crate) secrets: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) services: Vec<Value>,
-    /// How long attaching takes.
+    /// The delay of attaching.
     pub(crate) attach_delay_ms: u64,
-    /// How often the node writes its status.
+    /// The period of the node's status updates.
     pub(crate) node_status_ms: u64,
     #[serde(deserialize_with = "or_default")]
     pub(crate) steps: Vec<Step>,
 }
 
-/// What the driver's object says, and what is hidden of the driver.
+/// The fields of the CSIDriver object, and the capabilities that are hidden from the node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct DriverOptions {
@@ -87,9 +85,9 @@ pub(crate) struct VolumeConf {
 pub(crate) struct Bad {
     /// The line, from 1; 0 if it is about none.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The error.
     pub(crate) what: String,
-    /// What was probably meant.
+    /// The word that was probably meant.
     pub(crate) hint: Option<String>,
 }
 
@@ -204,7 +202,7 @@ impl Bad {
         Self { line: if self.line == 0 { line } else { self.line }, ..self }
     }
 
-    /// Serde says "unknown field `x`, expected one of `a`, `b`"; the reader wants the one that was meant.
+    /// Replaces Serde's "unknown field `x`, expected one of `a`, `b`" by a suggestion of the nearest key.
     fn of_yaml(error: &serde_yaml_ng::Error, text: &str) -> Self {
         let said = error.to_string();
         let line = error.location().map_or(0, |place| place.line());
@@ -220,7 +218,7 @@ impl Bad {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("known here: {}", known.join(", ")),
         };
-        // The parser points at the beginning of what it was reading; the word is on that line or soon after it.
+        // The parser names the line at which the value begins; the word is on that line or soon after it.
         let line = text.lines().enumerate().skip(line.saturating_sub(1));
         let found = line.clone().find(|(_, text)| text.contains(word)).or_else(|| line.clone().next());
         let line = found.map_or(0, |(number, _)| number + 1);
@@ -234,7 +232,7 @@ impl std::fmt::Display for Bad {
     }
 }
 
-/// A volume nobody gives a size.
+/// The size of a volume without one.
 const DEFAULT_MI: u64 = 16;
 
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
@@ -253,7 +251,7 @@ const METHODS: &[&str] = &[
     "NodeGetInfo",
 ];
 
-/// Refuses a word that stands for nothing.
+/// Refuses an unknown word.
 pub(crate) fn known(what: &str, word: &str, words: &[&str]) -> Result<(), Bad> {
     if words.contains(&word) {
         return Ok(());
@@ -266,7 +264,7 @@ pub(crate) fn known(what: &str, word: &str, words: &[&str]) -> Result<(), Bad> {
     Err(Bad { line: 0, what: format!("there is no {what} `{word}`"), hint })
 }
 
-/// The line a top-level key stands on.
+/// The line of a top-level key.
 fn section(text: &str, key: &str) -> usize {
     text.lines().position(|line| line.starts_with(key)).map_or(0, |line| line + 1)
 }

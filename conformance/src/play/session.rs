@@ -1,5 +1,5 @@
-//! Manifests while they are played: what happens is told and judged as it happens, changed files are applied, and at last
-//! everything is taken down.
+//! A play of manifests: events are printed and judged as they happen, changed files are applied, and at last everything is
+//! taken down.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,12 @@ use super::files::Files;
 use super::world::World;
 use super::{CHANGED, ENOUGH, TRACE, write};
 
-/// How long pods may take to get their volumes where everything is taken down after that: as long as the kubelet waits
-/// for them at once.
+/// The time for pods to get their volumes before everything is taken down: the limit of a kubelet's wait.
 const PATIENCE: Duration = Duration::from_secs(123);
 
 /// The pause between two looks for news.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One play of manifests.
 pub(super) struct Session<'a> {
     pub(super) world: World,
     voice: &'a Voice,
@@ -32,12 +30,12 @@ pub(super) struct Session<'a> {
     containers: Containers,
     pub(super) files: Files,
     played: Played,
-    /// Whether it was told that all pods have their volumes, or which have not.
-    is_told: bool,
+    /// Whether it was printed that all pods have their volumes, or which have not.
+    is_settled: bool,
     driver_is_lost: bool,
 }
 
-/// Gives the pods of manifests what they ask for until it was seen enough.
+/// Plays manifests until the user ends the play.
 pub(super) async fn play(
     orders: &Orders,
     sandbox: &Sandbox,
@@ -56,10 +54,10 @@ pub(super) async fn play(
         containers: Containers::new(orders, sandbox, manifests.inside.is_some()),
         files,
         played: Played::default(),
-        is_told: false,
+        is_settled: false,
         driver_is_lost: false,
     };
-    session.go_on(orders, manifests).await;
+    session.follow(orders, manifests).await;
     session.take_down(orders).await
 }
 
@@ -68,8 +66,8 @@ impl Session<'_> {
         self.voice.say(&Said::Told(line.into()));
     }
 
-    /// Looks and tells until it was seen enough.
-    async fn go_on(&mut self, orders: &Orders, manifests: &Manifests) {
+    /// Prints news until the user ends the play.
+    async fn follow(&mut self, orders: &Orders, manifests: &Manifests) {
         let (enough, changed) = (orders.directory.join(ENOUGH), orders.directory.join(CHANGED));
         // Without a limit it is for the person who looks on to say how long; the other half is for taking down.
         let limit = (manifests.once || manifests.inside.is_some()).then(|| PATIENCE.min(orders.timeout / 2));
@@ -81,21 +79,21 @@ impl Session<'_> {
                 self.apply(&text).await;
             }
             self.tell_news().await;
-            if !self.is_told && self.world.all_mounted().await {
+            if !self.is_settled && self.world.all_mounted().await {
                 self.settle().await;
                 if let Some(inside) = &manifests.inside {
                     return self.run_inside(inside).await;
                 }
                 self.voice.say(&Said::Ready);
             }
-            if !self.is_told && limit.is_some_and(|limit| begun.elapsed() >= limit) {
+            if !self.is_settled && limit.is_some_and(|limit| begun.elapsed() >= limit) {
                 self.played.failures.push(self.world.not_ready(begun.elapsed()).await);
                 return;
             }
         }
     }
 
-    /// Tells what has happened, and what was broken by that.
+    /// Prints the news and the findings in them.
     async fn tell_news(&mut self) {
         for line in self.world.news().await {
             self.tell(line);
@@ -114,11 +112,11 @@ impl Session<'_> {
         found.into_iter().for_each(|finding| self.voice.say(&Said::Found(Box::new(finding))));
     }
 
-    /// The node says that all pods have their volumes: starts their containers, and tells what the kernel shows.
+    /// Starts the containers once all pods have their volumes, and prints the volumes that the kernel shows.
     async fn settle(&mut self) {
-        // How they came by them is told before, whatever has happened since the last look.
+        // The news about the mounts are printed first.
         self.tell_news().await;
-        self.is_told = true;
+        self.is_settled = true;
         let mut lacking = match self.world.unseen_volumes().await {
             Ok(unseen) => unseen,
             Err(error) => vec![format!("the mount table cannot be read: {error:#}")],
@@ -140,7 +138,7 @@ impl Session<'_> {
         };
         self.tell(head);
         lacking.iter().for_each(|line| self.tell(format!("  {line}")));
-        for line in self.world.places().await.into_iter().chain(given) {
+        for line in self.world.volume_paths().await.into_iter().chain(given) {
             self.tell(line);
         }
         if !lacking.is_empty() {
@@ -150,7 +148,7 @@ impl Session<'_> {
 
     /// Asks again for all pods, after something has changed.
     pub(super) fn look_again(&mut self) {
-        self.is_told = false;
+        self.is_settled = false;
     }
 
     /// Ends the containers of a pod, which is about to go.
@@ -159,7 +157,7 @@ impl Session<'_> {
         self.played.left.extend(left);
     }
 
-    /// Runs a program in a container to its end. Beside a shell nothing is told meanwhile.
+    /// Runs a program in a container to its end. While a shell runs, nothing is printed.
     async fn run_inside(&mut self, inside: &Inside) {
         let Self { world, containers, voice, findings, .. } = self;
         let container = match containers.find(world, inside) {
@@ -196,11 +194,11 @@ impl Session<'_> {
             self.played.left.extend(left);
         }
         self.tell_news().await;
-        // Nothing more is waited for: what news leaves out while something is under way is told now.
+        // News leave out the story while something is under way. Nothing is waited for any more, so it is printed now.
         let story = self.world.last_story();
         story.lines().for_each(|line| self.tell(line.to_owned()));
         write(&orders.directory.join(TRACE), &self.world.finish().await)?;
-        // Where pods do not go, all that they have stays, and is no more news; the sandbox's end takes it.
+        // If pods are left, their volumes are too, which needs no further report; the end of the sandbox removes them.
         if !self.driver_is_lost && self.played.left.is_empty() {
             self.played.left = self.world.take_down().await;
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::world::{World, or_null};
 
 impl World {
-    /// Looks, and writes down what is seen.
+    /// Records the state.
     pub(super) async fn snapshot(&mut self, label: &str) {
         // A node that is dead believes nothing.
         let dump = self.node.dump().await.unwrap_or_default();
@@ -68,14 +68,14 @@ fn status(claim: &Claim) -> Value {
     }
     if !claim.status.conditions.is_empty() {
         let condition = |condition: &api::storage::Condition| {
-            let mut told = json!({
+            let mut fields = json!({
                 "type": condition.kind, "status": condition.status,
                 "lastProbeTime": null, "lastTransitionTime": null,
             });
             if !condition.message.is_empty() {
-                told["message"] = json!(condition.message);
+                fields["message"] = json!(condition.message);
             }
-            told
+            fields
         };
         status["conditions"] = claim.status.conditions.iter().map(condition).collect();
     }
@@ -97,7 +97,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Of a mount only what lies directly in it is looked at: below that is somebody's data.
+    /// Only the top level of a mount is recorded: the files below are data of a pod.
     fn see(&mut self, path: &Path, inside: bool) {
         let Ok(found) = fs::symlink_metadata(path) else { return };
         let name = self.name(path);
@@ -136,8 +136,8 @@ impl Walk {
         }
     }
 
-    /// What every node has, and the recordings had not: nobody was registered through a directory, and pods were
-    /// given no directory for markers before one was made.
+    /// Whether a path is one that every node has and the recordings have not: there no driver was registered through a
+    /// directory, and pods had no directory for markers before the first marker.
     fn is_left_out(&self, path: &Path, name: &str) -> bool {
         let parts: Vec<&str> = name.trim_start_matches('/').split('/').collect();
         match parts.as_slice() {

@@ -13,18 +13,18 @@ use super::manifest;
 use super::scenario::{Action, Step};
 use super::world::{NAMESPACE, World, or_null};
 
-/// How long a wait lasts that does not say it: longer than a pod waits for its volumes, and than a call may take.
-/// Where nothing is under way it costs no time.
+/// The default time limit of a wait: longer than a pod waits for its volumes, and than a call may take. While nothing is
+/// under way it costs no real time.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// What a command does within so short a time is done at one moment.
+/// A command that ends within this time counts as done at one moment.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
-/// What would not happen, for people: the sentence first, then the state.
+/// A failed step: the sentence first, then the state.
 pub(super) type Failure = String;
 
 /// A step in a few words.
-pub(super) fn told(step: &Step) -> String {
+pub(super) fn in_a_line(step: &Step) -> String {
     let mut words = vec![step.action.to_string()];
     let number = |value: Option<u64>, unit: &str| value.map(|value| format!("{value} {unit}"));
     words.extend(step.pod.clone());
@@ -39,8 +39,8 @@ pub(super) fn told(step: &Step) -> String {
     words.join(" ")
 }
 
-/// Whether a step is over as soon as it has begun. What such steps do one after the other is done at one moment:
-/// whoever recorded them took a hundredth of the time in which a node looks at its pods.
+/// Whether a step takes no time. Consecutive steps of this kind are done at one moment: in the recordings they took a
+/// hundredth of the time between two looks of the node at its pods.
 pub(super) fn takes_no_time(step: &Step) -> bool {
     use Action as A;
     match step.action {
@@ -142,10 +142,10 @@ impl World {
     async fn wait_idle(&mut self, step: &Step) -> Option<Failure> {
         let done = async |world: &mut Self| {
             let dump = world.node.dump().await.ok()?;
-            // What could be tried again and is not is what nobody wants any more.
+            // An operation that is due and is not tried again is no longer wanted.
             let is_rest =
                 dump.running.is_empty() && dump.waiting.iter().all(|waiting| waiting.due_in_ms == 0);
-            // What the driver still does for somebody who is gone counts as well.
+            // A call whose caller is gone counts too, as long as the driver works on it.
             let quiet = is_rest && world.journal.in_flight().is_empty() && world.is_quiet().await;
             quiet.then_some(())
         };
@@ -164,7 +164,7 @@ impl World {
             _ => format!("{count} calls of {method} have not {ended}"),
         };
         if let Some(proxy) = self.try_proxy() {
-            // What follows is done at the moment of that call, and not after what it leads to.
+            // The next steps are done at the moment of that call, before its consequences.
             proxy.shut_at(&method, edge, count);
         }
         let wanted = method.clone();
@@ -177,7 +177,7 @@ impl World {
         failure
     }
 
-    /// Waits for something, and says what there is instead if it does not come.
+    /// Waits for a condition. The failure has the state that is there instead.
     async fn wait<F>(&mut self, step: &Step, what: &str, done: F) -> Option<Failure>
     where
         F: AsyncFnMut(&mut Self) -> Option<()>,
@@ -237,7 +237,7 @@ impl World {
         self.node.kill().await;
         self.log.node_was_killed();
         let dropped = step.drop_pods.clone().unwrap_or_default();
-        // Nobody is left who could tell when they are gone.
+        // A dead node cannot report that these pods are gone.
         self.leaving.clear();
         let volumes = step.drop_volumes.clone().unwrap_or_default();
         let lost = self.drop_objects(&dropped, &volumes);
@@ -273,7 +273,7 @@ impl World {
         volumes.iter().try_for_each(|name| self.drop_volume(name))
     }
 
-    /// Takes the objects of a volume away, whoever protects them.
+    /// Deletes the objects of a volume in spite of their finalizers.
     fn drop_volume(&mut self, name: &str) -> Result<(), Vec<String>> {
         let failed = |error: api::ApiError| chain(&error);
         if self.api_server.get::<Claim>(NAMESPACE, name).is_some() {
@@ -331,7 +331,7 @@ impl World {
         let mut output = std::pin::pin!(output);
         let ended = match tokio::time::timeout(AT_ONCE, &mut output).await {
             Ok(ended) => Ok(ended),
-            // It takes time after all, and so others have it as well.
+            // The command takes time after all, so the clock of the world advances too.
             Err(_) => {
                 self.go_on().await;
                 tokio::time::timeout(LIMIT, output).await
@@ -391,18 +391,18 @@ impl World {
             left.extend(self.state().await);
         }
         for volume in std::mem::take(&mut self.volumes) {
-            // Its objects may be gone; then the sandbox's end takes what the driver has.
+            // The volume's objects may be gone; then the end of the sandbox removes the driver's volume.
             drop(self.provisioner.delete(&volume).await);
         }
         left.extend(self.claims_leave().await);
-        // Somebody waits at the terminal, and not each driver ends at SIGTERM.
+        // With a short limit: a user waits at the terminal, and not every driver ends on SIGTERM.
         self.end(ENDING).await;
         left.extend(self.clean_up().await.err().map(|error| error.to_string()));
         left
     }
 }
 
-/// How long the driver may take to end when it is asked to.
+/// The time for the driver to end after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
 
 fn pod(step: &Step) -> &str {

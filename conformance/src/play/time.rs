@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use super::world::World;
 
-/// How far the clocks skip at once while anything may happen soon: less than the first rung of any ladder.
+/// The skip of the clocks while something may happen soon: shorter than the first step of any back-off.
 const STRIDE: Duration = Duration::from_millis(100);
 
-/// How far at most, when nothing has happened for a while. No known end of a back-off is ever jumped over.
+/// The longest skip, when nothing has happened for a while. No known end of a back-off is ever skipped.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long a while is.
+/// The time without events after which skips become longer.
 const WHILE: Duration = Duration::from_secs(3);
 
-/// How long real time passes before it is looked again.
+/// The real time between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long something that is about to begin may take to do so.
+/// The real time for an operation to start that is about to.
 const SETTLE: Duration = Duration::from_millis(3);
 
-/// Real time that a wait lasts at least: what is done in real time must not lose against skipped time.
+/// The least real time of a wait: work in real time must not lose against skipped time.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The time of a world.
@@ -37,12 +37,12 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// Time that is skipped where nothing is under way, or not: whoever looks on has a clock of his own.
+    /// A clock that skips while nothing is under way, if `skips`. A play that a user watches does not skip.
     pub(super) fn new(skips: bool) -> Self {
         Self { started: Instant::now(), skipped: Duration::ZERO, skips, latest: Duration::ZERO }
     }
 
-    /// How long the world exists, by its own clock.
+    /// The age of the world by its own clock.
     pub(super) fn now(&self) -> Duration {
         self.started.elapsed() + self.skipped
     }
@@ -61,7 +61,7 @@ impl World {
                 return Some(found);
             }
             if !self.node.is_running() {
-                // Nobody is left who could do anything.
+                // The node is dead, so nothing can become due.
                 return None;
             }
             let left = limit.saturating_sub(self.time.now() - begin);
@@ -102,7 +102,7 @@ impl World {
             return STRIDE;
         }
         let waiting = self.node.dump().await.map(|dump| dump.waiting).unwrap_or_default();
-        // What could have been tried again already is what nobody wants any more.
+        // An operation that is overdue is no longer wanted.
         let due = waiting.iter().map(|waiting| waiting.due_in_ms).filter(|due| *due > 0).min();
         due.map_or(LONGEST, |due| Duration::from_millis(due + 1).min(LONGEST))
     }
@@ -113,10 +113,10 @@ impl World {
         if let Some(proxy) = self.try_proxy() {
             proxy.advance(by);
         }
-        // A node that is down has no clock. That it was told to skip is a line of its own.
-        let told = usize::from(self.node.advance(by).await.is_ok());
+        // A node that is down has no clock. The skip itself is a line of the journal.
+        let own_lines = usize::from(self.node.advance(by).await.is_ok());
         tokio::time::sleep(SETTLE).await;
-        if self.journal.position().0 > before + told {
+        if self.journal.position().0 > before + own_lines {
             self.time.latest = self.time.now();
         }
     }

@@ -19,11 +19,11 @@ use super::scenario::{Scenario, Step};
 pub(super) struct Log {
     journal: Journal,
     /// The devices whose file systems the run's directories lie on, and what those are called.
-    places: BTreeMap<String, String>,
+    device_paths: BTreeMap<String, String>,
     lines: Vec<Own>,
     added: BTreeMap<String, Duration>,
     removed: BTreeMap<String, Duration>,
-    /// Where the node was killed: what it waited for then nobody was told of.
+    /// The lines at which the node was killed: waits that ended there have no result.
     deaths: Vec<usize>,
     root: String,
     time: std::time::Instant,
@@ -38,16 +38,16 @@ struct Own {
 
 impl Log {
     pub(super) fn new(journal: Journal, layout: &Layout) -> Self {
-        let mut places = BTreeMap::new();
+        let mut device_paths = BTreeMap::new();
         for path in [layout.state(), layout.root()] {
             if let Ok(found) = std::fs::metadata(path) {
                 let device = observe::Device::from_raw(found.dev()).to_string();
-                places.insert(device, path.display().to_string());
+                device_paths.insert(device, path.display().to_string());
             }
         }
         Self {
             journal,
-            places,
+            device_paths,
             lines: Vec::new(),
             added: BTreeMap::new(),
             removed: BTreeMap::new(),
@@ -68,7 +68,7 @@ impl Log {
         self.lines.push(Own { after, t_ms, line });
     }
 
-    /// Writes what is played, before anything is.
+    /// Writes the scenario at the start of the trace.
     pub(super) fn scenario(&mut self, scenario: &Scenario) {
         let head = json!({
             "desc": scenario.desc, "driver": scenario.driver, "name": scenario.name, "pid_ns": "own mount namespace",
@@ -119,7 +119,7 @@ impl Log {
 
     /// The path behind the root of a mount, where it lies in one of the run's directories.
     fn resolved(&self, root: &str, device: &str) -> String {
-        match self.places.get(device) {
+        match self.device_paths.get(device) {
             Some(place) if root == "/" => place.clone(),
             Some(place) => format!("{place}{root}"),
             None => root.to_owned(),
@@ -146,8 +146,8 @@ impl Log {
             while let Some(mine) = own.next_if(|own| own.after <= index) {
                 push(mine.t_ms, mine.line.clone());
             }
-            for told in self.told(index, line, &mut shown) {
-                push(line.t_ms, told);
+            for recorded in self.recorded(index, line, &mut shown) {
+                push(line.t_ms, recorded);
             }
         }
         for mine in own {
@@ -156,8 +156,8 @@ impl Log {
         text
     }
 
-    /// A line of the journal as a recording has it: none, one, or more.
-    fn told(
+    /// The lines of a recording for a line of the journal: none, one, or more.
+    fn recorded(
         &self,
         index: usize,
         line: &TraceLine,
@@ -165,9 +165,9 @@ impl Log {
     ) -> Vec<Map<String, Value>> {
         match &line.event {
             Event::RpcStart(start) => {
-                let mut told = plain(line);
-                told.insert("req".to_owned(), start.req.clone());
-                vec![told]
+                let mut fields = plain(line);
+                fields.insert("req".to_owned(), start.req.clone());
+                vec![fields]
             }
             Event::RpcEnd(end) => self.end(index, end).into_iter().collect(),
             Event::MountAdd(mount) if self.is_ours(&mount.target) => {
@@ -176,11 +176,11 @@ impl Log {
             }
             Event::MountChg(mount) if self.is_ours(&mount.target) => {
                 let was = shown.insert(mount.target.clone(), mount.opts.clone()).unwrap_or_default();
-                let told = json!({
+                let fields = json!({
                     "ev": "mount_chg", "opts": mount.opts, "seen_by": mount.seen_by, "target": mount.target,
                     "was": was,
                 });
-                vec![object(told)]
+                vec![object(fields)]
             }
             Event::MountDel(gone) if self.is_ours(&gone.target) => {
                 shown.remove(&gone.target);
@@ -199,8 +199,8 @@ impl Log {
                     World::Desired => "dsw",
                     World::Actual => "asw",
                 };
-                let told = json!({ "ev": ev, "from": state.from, "key": state.key, "to": state.to });
-                vec![object(told)]
+                let fields = json!({ "ev": ev, "from": state.from, "key": state.key, "to": state.to });
+                vec![object(fields)]
             }
             Event::Wait(wait) => {
                 let resumed = self.deaths.iter().any(|death| *death <= index);
@@ -232,24 +232,24 @@ impl Log {
         }))
     }
 
-    /// A call whose caller was killed has no end in a recording: whoever recorded died as well.
+    /// A call whose caller was killed has no end in a recording: the recorder was in the caller's process.
     fn end(&self, index: usize, end: &RpcEnd) -> Option<Map<String, Value>> {
         let is_lost =
             end.code == "Canceled" && self.deaths.iter().any(|death| index >= death.saturating_sub(8));
         if is_lost && end.message == "the caller went away" {
             return None;
         }
-        let mut told = json!({
+        let mut fields = json!({
             "ev": "rpc_end", "code": end.code, "dur_ms": end.dur_ms, "id": end.id, "method": end.method,
         });
         match end.code.as_str() {
-            "OK" => told["resp"] = end.resp.clone(),
-            _ => told["msg"] = json!(end.message),
+            "OK" => fields["resp"] = end.resp.clone(),
+            _ => fields["msg"] = json!(end.message),
         }
         if let Some(injected) = &end.injected {
-            told["injected"] = json!(injected);
+            fields["injected"] = json!(injected);
         }
-        Some(object(told))
+        Some(object(fields))
     }
 
     fn waited(
@@ -261,7 +261,7 @@ impl Log {
         resumed: bool,
     ) -> Option<Map<String, Value>> {
         let since = |from: Option<Duration>| {
-            // The two clocks differ by what was skipped; nobody compares these.
+            // The two clocks differ by the skipped time; these fields are not compared.
             let now = self.time.elapsed().as_secs_f64() * 1e3;
             from.map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
         };
@@ -301,7 +301,7 @@ fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     }
 }
 
-/// What a recording tells of the node's surroundings.
+/// The lines of a recording for a change of an API object.
 fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
     let status = |key: &str| change.body.pointer(&format!("/status/{key}")).cloned().unwrap_or_default();
     match (change.kind, change.verb, change.by) {
@@ -331,10 +331,10 @@ fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
 
 /// A line as it is, without what counts lines.
 fn plain(line: &TraceLine) -> Map<String, Value> {
-    let mut told = object(serde_json::to_value(line).expect("a trace line is made of maps with text keys"));
-    told.remove("seq");
-    told.remove("t_ms");
-    told
+    let mut fields = object(serde_json::to_value(line).expect("a trace line is made of maps with text keys"));
+    fields.remove("seq");
+    fields.remove("t_ms");
+    fields
 }
 
 fn object(value: Value) -> Map<String, Value> {

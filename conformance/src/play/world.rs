@@ -31,25 +31,25 @@ use super::trace::Log;
 /// The node of every recording.
 pub(super) const NODE: &str = "node-1";
 
-/// The namespace of everything that says nothing else.
+/// The default namespace.
 pub(super) const NAMESPACE: &str = "default";
 
 /// The driver of every recording.
 const DRIVER: &str = "hostpath.csi.k8s.io";
 
-/// What pods may use of the recorded node's memory.
+/// The allocatable memory of the recorded node.
 const MEMORY: Bytes = Bytes(1 << 30);
 
-/// How long a node may take to hear of a pod.
+/// The time for a node to learn of a pod.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// A node that has said nothing for so long has nothing to say.
+/// The time without notices after which a node is idle.
 const REST: Duration = Duration::from_millis(20);
 
-/// How long a driver may take to be registered, and a node to say something.
+/// The time for a driver to be registered, and for a node to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A testbed, and what a scenario has made of it.
+/// A testbed with the objects of a scenario.
 #[derive(Debug)]
 pub(crate) struct World {
     bed: Testbed,
@@ -62,8 +62,8 @@ pub(crate) struct World {
     /// Pods that were removed and still have volumes, and since when.
     pub(super) leaving: Vec<(String, Duration)>,
     pub(super) pods: BTreeSet<String>,
-    /// How many lines of the journal were told live.
-    pub(super) told: usize,
+    /// The number of lines of the journal that were printed live.
+    pub(super) printed: usize,
     /// Pods that were added at this moment, by uid.
     pub(super) appeared: Vec<String>,
     pub(super) volumes: BTreeSet<String>,
@@ -117,13 +117,13 @@ impl World {
             announce_at: None,
             leaving: Vec::new(),
             pods: BTreeSet::new(),
-            told: 0,
+            printed: 0,
             appeared: Vec::new(),
             volumes,
         };
         world.announce_after(scenario.driver.register_after_ms).await?;
         if files.is_some() {
-            // Where a volume may be made is known once the node has told where it is.
+            // The topology of volumes is known once the node has reported its own.
             world.bind_volumes();
         }
         Ok(world)
@@ -142,7 +142,7 @@ impl World {
         self.log_registration(answer)
     }
 
-    /// Notes what the node has said to an announcement.
+    /// Records the node's answer to an announcement of a driver.
     pub(super) fn log_registration(&mut self, answer: Result<(), TestbedError>) -> Result<()> {
         let error = match answer {
             Ok(()) => String::new(),
@@ -187,7 +187,7 @@ impl World {
         pods.iter().all(is_wanted)
     }
 
-    /// What happens by itself: a driver that is announced late, pods that lose their last volume.
+    /// Does what is due: announces a late driver, and ends pods without volumes.
     pub(super) async fn tick(&mut self) {
         if self.announce_at.is_some_and(|at| at <= self.time.now()) {
             self.announce_at = None;
@@ -212,7 +212,7 @@ impl World {
         self.leaving = still;
     }
 
-    /// Whether nothing is being done: what is under way is held by a rule, and nothing is about to begin.
+    /// Whether nothing is under way, except calls that a rule holds, and nothing is about to start.
     pub(super) async fn is_quiet(&self) -> bool {
         let held = self.try_proxy().map_or(0, Proxy::held);
         if self.journal.in_flight().len() > held {
@@ -243,7 +243,7 @@ impl World {
         drop(tokio::time::timeout(MOMENT, rest).await);
     }
 
-    /// Lets what was just begun come to its end, if it does so at once: so a story stands at the same step each time.
+    /// Waits a moment for operations that have just started, so that a story is at the same step in each run.
     pub(crate) async fn settle(&self) {
         let quiet = async {
             while !self.is_quiet().await {
@@ -253,7 +253,7 @@ impl World {
         drop(tokio::time::timeout(MOMENT, quiet).await);
     }
 
-    /// The story since the last look, if nothing is under way; else a later look has it.
+    /// The story since the last look, if nothing is under way; otherwise a later look has it.
     pub(crate) async fn story(&mut self) -> String {
         match self.journal.in_flight().is_empty() && self.is_quiet().await {
             true => self.last_story(),
@@ -295,7 +295,7 @@ fn builder(
     let builder = Testbed::builder(journal, layout, manifest, logs)
         .attach_after(Duration::from_millis(scenario.attach_delay_ms))
         .patience(PATIENCE);
-    // No recording has what a controller said to the driver.
+    // Recordings have no calls of controllers.
     let builder = if is_recorded { builder.controllers_unrecorded() } else { builder };
     if !scenario.driver.disable {
         return builder;

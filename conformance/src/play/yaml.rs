@@ -15,7 +15,7 @@ pub(super) fn as_kubernetes_reads(document: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a value for what is meant under its key.
+/// Converts a value to the type that its key has.
 fn take(key: &str, value: &mut Value) {
     match value {
         Value::Mapping(fields) => fields.iter_mut().for_each(|(name, value)| {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn there_are_many_words_for_yes_and_no() {
         check("{force: yes, hang: Off, readOnly: on}", "{force: true, hang: false, readOnly: true}");
-        // Anything else is for whoever reads on to refuse, and a text that says yes is a text.
+        // Other values are left for the next reader to refuse, and a text "yes" stays a text.
         check("{force: maybe, cmd: yes}", "{force: maybe, cmd: 'yes'}");
     }
 

@@ -40,7 +40,7 @@ impl Findings {
             "detail": hide(detail),
             "sentence": sentence(contract),
         });
-        // A full disk must not stop what is being watched.
+        // An error is ignored: a full disk must not stop the driver that is watched.
         let _ = self.file.write_all(format!("{line}\n").as_bytes());
     }
 }

@@ -14,7 +14,7 @@ use contracts::rule::Violation;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Where they are read.
+/// The address of the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp(String),
@@ -37,10 +37,10 @@ impl FromStr for Address {
 /// The upper bounds of the time that calls took, in seconds.
 const BOUNDS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// How many calls are counted by their names: callers choose them.
+/// The most names of calls that are counted separately: callers choose the names.
 const NAMES: usize = 64;
 
-/// How long a reader may take to ask.
+/// The time for a reader to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most that a reader may say.
@@ -132,7 +132,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Whatever a reader asks for, these are what there is.
+    /// Answers any request with the metrics.
     async fn answer(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         let mut request = Vec::new();
         let whole = async {

@@ -102,7 +102,7 @@ impl fmt::Display for Place {
 pub struct Breakage {
     /// The last thing the case did before, such as `web.stop()`; empty if it did nothing yet.
     pub after: String,
-    /// Where in the case's source.
+    /// The file and line of the step.
     pub at: Place,
     /// The story that should have been seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
-//! What the guest's programs and its kernel call by other names, and this program answers.
+//! Programs that the guest's kernel and other programs call by other names, and that this program implements.
 //!
 //! The kernel asks `/sbin/modprobe` for a module when a process mounts a file system or loads a device-mapper
 //! target it does not know yet, and mount(8) leaves NFS to `/sbin/mount.nfs`. In a guest both are links to PID 1's
-//! own program: there is nothing of a distribution that could answer.
+//! own program, since a guest has no programs of a distribution.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -46,7 +46,7 @@ fn modprobe(words: &[String]) -> Result<(), String> {
         return Err(format!("there is no module `{name}` in this guest"));
     }
     if !parameters.is_empty() {
-        // What it depends on comes first and takes none of them.
+        // The dependencies come first and get none of the parameters.
         let listed = std::fs::read_to_string(&list).unwrap_or_default();
         for dependency in listed.lines().filter(|listed| *listed != name) {
             load_module(dependency, c"").map_err(|error| format!("{dependency}: {error}"))?;

@@ -1,4 +1,4 @@
-//! `mount.nfs`: from the words of mount(8) to the one system call that mounts an export.
+//! `mount.nfs`: turns the arguments of mount(8) into the system call that mounts an export.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ impl Call {
         })
     }
 
-    /// What the kernel wants to know: mount(8) names servers, the kernel addresses.
+    /// The mount data for the kernel: mount(8) has the server's name, and the kernel needs its address.
     fn data(&self, address: IpAddr) -> String {
         let version = |option: &String| {
             option.strip_prefix("vers=").or_else(|| option.strip_prefix("nfsvers=")).map(str::to_owned)

@@ -17,7 +17,7 @@ use crate::descriptors::hand_over;
 use crate::guest::Voice;
 use crate::protocol::{Exit, Run, Told};
 
-/// How long a killed program may take to go before it is called stuck.
+/// The time for a killed program to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The programs that run now, by the id of their order.
@@ -32,7 +32,7 @@ impl Programs {
         Self { voice, groups: Arc::default() }
     }
 
-    /// Starts a program; its end is told when it comes.
+    /// Starts a program. Its end is reported later.
     pub(crate) fn start(&self, run: Run) {
         let programs = self.clone();
         thread::spawn(move || {
@@ -62,7 +62,7 @@ impl Programs {
         self.groups.lock().unwrap_or_else(|p| p.into_inner()).insert(run.id, group);
         let pumps = started.outputs.drain(..).map(|(fd, from)| self.pump(run.id, fd, from)).collect();
         if let Some(mut stdin) = started.child.stdin.take() {
-            // A program that does not read its orders says so by its exit.
+            // An error means that the program does not read its input; its exit code shows why.
             let _ = stdin.write_all(run.stdin.as_bytes());
         }
         Ok(self.wait(run.id, group, &mut started.child, deadline, pumps))
@@ -89,7 +89,7 @@ impl Programs {
             Some(status) => {
                 exit.code = status.code();
                 exit.signal = status.signal();
-                // Nothing may be told of a program after its exit.
+                // All output is sent before the exit.
                 for pump in pumps {
                     let _ = pump.join();
                 }
@@ -116,7 +116,7 @@ impl Programs {
     }
 }
 
-/// How many bytes at the end are the beginning of a letter.
+/// The number of bytes at the end that begin an incomplete character.
 fn cut_letter(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),

@@ -1,4 +1,4 @@
-//! Can this machine run a guest on its own processor? Only a boot tells.
+//! Finds out by a boot whether this machine can run a guest with KVM.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::{Boot, Guest, GuestError, patient};
 
-/// How long a guest may take to say hello on real hardware before it counts as hung.
+/// The time for a guest to boot with KVM before it counts as hung.
 const DEADLINE: Duration = Duration::from_secs(8);
 
-/// What runs a guest's instructions.
+/// The way in which a guest's instructions are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// The machine's own processor.
@@ -19,10 +19,9 @@ pub enum Accelerator {
     Tcg,
 }
 
-/// What was found out, and why.
+/// The result, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What guests will run on.
     pub accelerator: Accelerator,
     /// The reason, as a fragment.
     pub reason: String,

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// An empty disk, of which only what is written takes room.
+/// A sparse, empty disk.
 #[derive(Debug)]
 pub struct Disk(File);
 

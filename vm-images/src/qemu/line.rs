@@ -1,4 +1,4 @@
-//! One of the lines to the emulator: a socket that carries text, a line at a time.
+//! A socket to the emulator that carries lines of text.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};

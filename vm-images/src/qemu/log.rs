@@ -1,8 +1,8 @@
-//! What a kernel log says when the kernel is in trouble.
+//! Finds trouble of the kernel in its log.
 
 use std::fmt;
 
-/// Words that a sound kernel does not say, what they mean, and whether there is any going on after them.
+/// Texts that a sound kernel does not log, their meaning, and whether the guest can go on after them.
 const MARKS: &[(&str, &str, bool)] = &[
     ("Kernel panic", "panic", true),
     ("BUG: soft lockup", "soft lockup", true),

@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::{Boot, Guest, GuestError};
 use crate::protocol::Told;
 
-/// How long a guest may take to say hello: under emulation, on a machine with other work, it is slow.
+/// The time for a guest to boot: it is slow under emulation and on a busy machine.
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// A kind of guest: what it boots from, and where one that has booted is kept.
+/// A kind of guest: its boot settings, and the snapshot of a booted one.
 #[derive(Debug)]
 pub struct Machine {
     boot: Boot,
-    /// Nothing where guests have disks: those are not part of what is kept.
+    /// `None` if guests have disks, which a snapshot does not contain.
     snapshot: Option<PathBuf>,
     /// Held while the snapshot is made, so that it is made once.
     making: Mutex<()>,
@@ -49,7 +49,7 @@ impl Machine {
         match Guest::restore(&self.boot, snapshot, unwanted) {
             Err(GuestError::Unwanted) => Err(GuestError::Unwanted),
             Err(_) => {
-                // It would fail every time.
+                // A snapshot that fails once would fail every time.
                 let _ = fs::remove_file(snapshot);
                 self.cold(unwanted)
             }

@@ -14,10 +14,10 @@ use super::{Boot, From, Guest, GuestError, arguments};
 use crate::cache::hex;
 use crate::protocol::Told;
 
-/// How long the emulator may take for a step.
+/// The time for a step of the emulator.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// What stood in the way of a snapshot.
+/// An error of a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The emulator refused, or failed on the way.
@@ -62,7 +62,7 @@ impl Guest {
     pub fn save(mut self, to: &Path) -> Result<(), GuestError> {
         let version = self.greet_monitor()?;
         self.ask("stop", json!({}))?;
-        // Under another name first: a file that is there is whole.
+        // Written under another name and renamed, so that an existing snapshot is complete.
         let part = to.with_extension(format!("part-{}", std::process::id()));
         let uri = self.uri(version, &part, OpenOptions::new().write(true).create(true).truncate(true))?;
         self.ask("migrate", json!({ "uri": uri }))?;
@@ -80,7 +80,7 @@ impl Guest {
         };
         self.end();
         if written.is_err() {
-            // On a disk that is full, half of it would take the room of what comes next.
+            // An incomplete file would take space on a full disk.
             let _ = fs::remove_file(&part);
             return written;
         }

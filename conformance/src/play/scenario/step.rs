@@ -1,11 +1,11 @@
-//! One step of a scenario, and which keys it may have. Touches nothing.
+//! A step of a scenario, and the keys that it may have. Touches nothing.
 
 use harness::proxy::Rule;
 use serde::{Deserialize, Serialize};
 
 use super::Bad;
 
-/// One step. Which keys mean something depends on what is done.
+/// A step. The allowed keys depend on its action.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Step {
@@ -46,7 +46,7 @@ pub(crate) struct Step {
     pub(crate) line: usize,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Action {

@@ -1,4 +1,4 @@
-//! What a scenario may say, and how it is told what it may not.
+//! Valid scenarios, and the errors of invalid ones.
 
 use std::fs;
 use std::path::Path;
