@@ -1,4 +1,4 @@
-//! What was recorded, held against the promises: beside another volume manager, by ourselves, and by a driver's bug.
+//! `volproof check`: recordings beside another volume manager, our own recordings, and recordings of a driver's bug.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn recordings_of_the_real_manager_break_nothing() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// The control: the same recording with one thing wrong is told with the promise and the line.
+/// The control: a recording with one planted fault has a finding with the promise and the line.
 #[test]
 fn broken_promise_is_reported_with_its_line() {
     let recording =
@@ -116,13 +116,13 @@ fn unknown_word_of_a_recording_is_reported_with_the_nearest() {
     assert!(checked.told().contains(told), "{}", checked.told());
 }
 
-/// One call to which no promise says anything but that it is answered.
+/// A call that no promise is about, except that it has to be answered.
 const NO_OCCASION: &str =
     r#"{"seq":1,"t_ms":0,"ev":"rpc_start","id":1,"method":"GetPluginCapabilities","req":{}}"#;
 
-/// What CSI does not ask of a driver is told, and does not make a recording bad.
+/// Broken advice is reported, and the exit code is 0.
 #[test]
-fn advice_not_followed_is_told_and_is_no_fault() {
+fn broken_advice_is_reported_and_is_no_fault() {
     let call = |id: u32, method: &str, paths: &str| {
         format!(
             r#"{{"seq":1,"t_ms":0,"ev":"rpc_start","id":{id},"method":"{method}","req":{{"volumeId":"v"{paths}}}}}
@@ -135,7 +135,7 @@ fn advice_not_followed_is_told_and_is_no_fault() {
     let trace = call(1, "NodeStageVolume", staging)
         + &call(2, "NodePublishVolume", &publish)
         + &call(3, "NodeUnstageVolume", staging);
-    // The manager that unstages what is published is at fault, the driver that lets it is not.
+    // The manager that unstages a published volume is at fault, and not the driver that allows it.
     let checked = Volproof::new().file("x.jsonl", &trace).args("check --json x.jsonl").run();
     let judged: serde_json::Value = serde_json::from_str(&checked.stdout).expect("it is JSON");
     let find = |id: &str| {
@@ -155,7 +155,7 @@ fn advice_not_followed_is_told_and_is_no_fault() {
 /// A case judges its own trace; `check` on the trace later finds the same.
 #[test]
 #[file_serial(root)]
-fn the_trace_of_a_case_says_later_what_the_case_said() {
+fn check_of_a_case_trace_has_the_findings_of_the_case() {
     if !has_root() {
         return;
     }

@@ -1,14 +1,14 @@
-//! The words on the terminal, and the exit codes, for everything a person can get wrong before the first case.
+//! The output and the exit codes for all user errors before the first case.
 //!
 //! Each run must also leave nothing behind: no process, mount, loop device or file. `UPDATE_EXPECT=1` rewrites
-//! the snapshots; read what it wrote as a stranger would.
+//! the snapshots; read them as a new user would.
 
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use tests::{Residue, Volproof, has_root, settle};
 
-/// Runs it, compares what it said, and looks for what it left.
+/// Runs the program, compares its output, and looks for leftovers.
 fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
     let (name, mark) = Residue::mark();
     let before = Residue::see(&mark);
@@ -19,7 +19,7 @@ fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
     assert_eq!(left, Vec::<String>::new(), "was left behind");
 }
 
-/// The same with a manifest and the other files the driver needs.
+/// Checks a run with a manifest and the other files that the driver needs.
 fn check_manifest(manifest: &str, told: Expect) {
     check(|volproof| volproof.file("driver.toml", manifest).args("run --driver driver.toml"), told);
 }
@@ -315,7 +315,7 @@ fn a_driver_with_another_name() {
     }
 }
 
-/// What a shell and `man` read, and the words that reports print.
+/// Completions, the manual page, and the explained words of reports.
 #[test]
 fn completions_manual_and_words_are_there() {
     let said = |args: &[&str]| {

@@ -1,4 +1,4 @@
-//! What a driver does to the machine beside its own directory: it is told, and nothing of it stays.
+//! Changes of the machine by a driver outside of its own directory are reported, and do not stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
     if !has_root() {
         return;
     }
-    // What the command names would be shown.
+    // A path in the command would be visible to the driver.
     let theirs = path("/tmp", "theirs");
     fs::write(&theirs, "somebody else's").expect("a file");
     let mine = path("/tmp", "mine");

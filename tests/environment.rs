@@ -1,5 +1,4 @@
-//! A machine that has not enough of something: what breaks then says nothing of the driver, and the run says what is
-//! missing.
+//! A machine that lacks a resource: failures are not the driver's, and the run names the resource.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -38,7 +37,7 @@ fn run(program: &Path) -> Ended {
 }
 
 #[track_caller]
-fn accuses_nobody(ended: &Ended, words: &str) {
+fn has_no_finding_against_the_driver(ended: &Ended, words: &str) {
     let told = ended.told();
     assert_eq!(ended.code, Some(4), "{told}");
     assert!(told.contains(words) && told.contains("Not the driver's fault"), "{told}");
@@ -68,12 +67,12 @@ fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
     let mount = "mkdir out && mount -t tmpfs -o size=64k none out";
     let (_script, program) =
         after(&format!("exec unshare --mount sh -c '{mount} && exec {volproof} \"$@\"' run \"$@\""));
-    accuses_nobody(&run(&program), "the disk is full: nothing more can be kept in");
+    has_no_finding_against_the_driver(&run(&program), "the disk is full: nothing more can be kept in");
 }
 
 #[test]
 #[file_serial(root)]
-fn user_who_may_have_no_more_processes_is_told() {
+fn limit_of_processes_is_named() {
     if !has_root() {
         return;
     }

@@ -1,5 +1,5 @@
-//! `--about`: whose cases run against whose driver. A foreign driver is not asked about what it cannot influence,
-//! unless the user wants it.
+//! `--about`: the cases about the node do not run against a foreign driver, which cannot influence them, unless the user
+//! wants them.
 
 use serial_test::file_serial;
 use tests::{Ended, Volproof, built, has_root};
@@ -11,7 +11,7 @@ const FEW: &str = "--exclude block --exclude container --exclude content --exclu
     --exclude host_path --exclude local --exclude memory --exclude nfs --exclude ownership --exclude power \
     --exclude sub_path --exclude atomic_writer";
 
-/// Runs those cases. What runs besides is told by the exit code.
+/// Runs the selected cases. The exit code shows whether other cases ran.
 fn run(foreign: bool, arguments: &str) -> Ended {
     let run = Volproof::new().args("run --report out --jobs 2").args(arguments);
     if foreign { run.arg("--driver-cmd").arg(driver()).run() } else { run.run() }
@@ -43,7 +43,7 @@ fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
         (true, format!("{FEW} --about all"), vec!["csi", "empty_dir"]),
         (false, FEW.to_owned(), vec!["csi", "empty_dir"]),
         (false, format!("{FEW} --about driver"), vec!["csi"]),
-        // A filter says what is wanted.
+        // A filter selects cases about the node too.
         (true, "empty_dir::".to_owned(), vec!["empty_dir"]),
         (true, "empty_dir:: name_of_128 --about driver".to_owned(), vec!["csi"]),
     ] {

@@ -1,5 +1,5 @@
-//! The stories that were recorded with Kubernetes' own volume manager are told by ours as well, and where ours tells
-//! another one that is written down with its reason.
+//! Our volume manager tells the stories that were recorded with Kubernetes' own, or a different one that is listed with its
+//! reason.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,13 +63,15 @@ fn each_recording_is_retold_but_for_what_is_argued() {
         return;
     }
     // Each scenario is played in namespaces of its own.
-    let wrong: Vec<String> =
-        in_parallel(scenarios("scenarios"), |scenario| retold(&scenario)).into_iter().flatten().collect();
+    let wrong: Vec<String> = in_parallel(scenarios("scenarios"), |scenario| unlisted_difference(&scenario))
+        .into_iter()
+        .flatten()
+        .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Plays a scenario; the difference from its recording, unless that is the one that is argued.
-fn retold(scenario: &Path) -> Option<String> {
+/// Plays a scenario. Returns the difference from its recording, unless that is listed with a reason.
+fn unlisted_difference(scenario: &Path) -> Option<String> {
     let name = stem(scenario);
     let played = play(scenario);
     if played.code != Some(0) {
@@ -123,7 +125,7 @@ fn number(name: &str) -> &str {
     name.split('-').next().unwrap_or_default()
 }
 
-/// The numbers that follow this word in a text: 10 is one where it says "golden 10".
+/// The numbers after a word in a text: 10 in "golden 10".
 fn named<'a>(text: &'a str, word: &'a str) -> BTreeSet<&'a str> {
     let numbers = text.split(word).skip(1).filter_map(|rest| rest.get(..2));
     numbers.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit())).collect()

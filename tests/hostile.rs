@@ -1,5 +1,5 @@
-//! What drivers and servers do as processes when they are at their worst: hang, fork without end, fill their disk. The
-//! run ends by itself and says which it was, nothing is left, and the machine has felt nothing.
+//! Hostile drivers and servers, which hang, fork without end or fill their disk: the run ends by itself and names the
+//! fault, nothing is left, and the machine is not affected.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LIMIT: &str = "--timeout 15s --report out";
 
 const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 
-/// What a driver does first is answer questions; this waits until it is at work.
+/// Waits until the driver has staged a volume, after it has answered the first questions.
 const AT_WORK: &str = "until grep -q globalmount /proc/self/mountinfo; do sleep 0.02; done";
 
 /// fake-csi, started by a shell that does something before it or beside it.
@@ -111,8 +111,8 @@ fn driver_that_prints_without_end_keeps_a_log_of_limited_size() {
 /// A case that kills the driver when it has published a volume, and starts it again: then no call is under way.
 const RESTART: &str = "csi::recovery::driver_killed_during_publish";
 
-/// Where a driver finds itself when it starts again: beside the record of the pod's volume, which is `$volume`. By then
-/// the call is over that was lost with it.
+/// Sets `$volume` to the directory of the pod's volume, for a driver that starts again. By then the call that was lost with
+/// the driver is over.
 const AGAIN: &str = "set -- /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*; volume=$1; \
                      if [ -e $volume/vol_data.json ]; then sleep 0.2;";
 
@@ -196,7 +196,7 @@ fn answer_that_is_too_large_is_no_missing_ability() {
     let cause = "an answer is larger than the 4 MiB that the clients of a cluster read";
     finds(&huge, "DRV-009", "CreateVolume", cause);
     assert!(!huge.told().contains("refuses file system volumes"), "{}", huge.told());
-    // Large, and as CSI has it: 4 KiB in one map.
+    // CSI's limit: 4 KiB in one map.
     says(&run_fake("--padding 2048", CASE), 0, &["1 passed"]);
 }
 
@@ -240,7 +240,7 @@ fn answer_that_no_client_can_read_is_one_finding_of_the_driver() {
     assert!(!refused.told().contains("DRV-009"), "{}", refused.told());
 }
 
-/// During a call the driver puts a link in place of what is the node's, which is one finding with the call and the path.
+/// A driver that replaces a path of the node by a link during a call has one finding, with the call and the path.
 #[test]
 #[file_serial(root)]
 fn link_made_during_a_call_is_named_with_call_and_path() {
@@ -269,10 +269,10 @@ fn link_made_during_a_call_is_named_with_call_and_path() {
     }
 }
 
-/// A file that lies at a target is told with the call during which it appeared.
+/// A file at a target is reported with the call during which it appeared.
 #[test]
 #[file_serial(root)]
-fn file_in_the_way_is_told_with_its_maker() {
+fn file_in_the_way_is_reported_with_its_maker() {
     if !has_root() {
         return;
     }
@@ -291,7 +291,7 @@ fn file_in_the_way_is_told_with_its_maker() {
     assert!(!free.told().contains(lies), "{}", free.told());
 }
 
-/// Files and descriptors of deleted volumes are told before the driver ends, and fail no case.
+/// Files and descriptors of deleted volumes are reported before the driver ends, and fail no case.
 #[test]
 #[file_serial(root)]
 fn remains_of_deleted_volumes_are_advice_with_their_holder() {
@@ -313,10 +313,10 @@ fn remains_of_deleted_volumes_are_advice_with_their_holder() {
     assert!(strengths(&open).contains(&["DRV-131".to_owned(), "advice".to_owned()]), "{}", open.told());
 }
 
-/// Nothing in the kernel says who sent a signal; what it does say is told.
+/// The kernel does not name the sender of a signal; the report has what it does name.
 #[test]
 #[file_serial(root)]
-fn worker_that_is_killed_is_told_with_its_signal_and_the_suspects() {
+fn killed_worker_is_reported_with_its_signal_and_the_suspects() {
     if !has_root() {
         return;
     }
@@ -338,7 +338,7 @@ fn call_that_is_never_answered_is_one_finding_of_the_driver() {
         let fault = format!(r#"--fault '{{"method":"{method}","hang":true}}'"#);
         let silent = run_fake(&fault, CASE);
         if silent.told().contains("the machine was overloaded") {
-            // Then it says so, and that a call was not answered in time says nothing.
+            // On an overloaded machine a late answer is no finding.
             println!("skipped: {method}: the machine is overloaded");
             continue;
         }
@@ -355,7 +355,7 @@ fn a_file_system_that_hangs_does_not_hang_the_run() {
     }
     let volproof = Volproof::new().args("run fuse::").args(LIMIT).args("--jobs 1");
     let stop_the_server = |run: &mut Child, mark: &str| {
-        // As soon as a pod has something of it: from then on the node has to do with it.
+        // As soon as a pod has a mount of it, since then the node deals with it.
         let is_used = |server: &Process| {
             let table =
                 std::fs::read_to_string(format!("/proc/{}/mountinfo", server.pid)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Ctrl-C: once is a tidy stop with exit code 130, twice is at once, and says what `sweep` would undo.
+//! Ctrl-C: the first one stops in order with exit code 130, the second one at once, with a list of what `sweep` would undo.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a terminal does: the signal goes to the whole foreground group.
+/// Sends the signal to the whole foreground group, as a terminal does.
 fn press_ctrl_c(run: &Child) {
     let group = Pid::from_raw(run.id().try_into().expect("a process id"));
     killpg(group, Signal::SIGINT).expect("the run is there");

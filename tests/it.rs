@@ -1,4 +1,4 @@
-//! The program as a whole, on the real kernel: a run with what stands around it, from outside.
+//! Tests of the program as a whole, on the real kernel.
 
 mod check;
 mod contained;

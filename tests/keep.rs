@@ -1,4 +1,4 @@
-//! `run --keep` and `enter`: what broke stays to be looked at until Ctrl-C, and then nothing of it is left.
+//! `run --keep` and `enter`: the sandbox of a failed case stays until Ctrl-C, and then nothing of it is left.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Child;
@@ -17,14 +17,14 @@ const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 /// A run that has kept a sandbox.
 struct Keeping {
     run: Child,
-    /// What it has printed until then.
+    /// Its output so far.
     said: String,
     out: BufReader<std::process::ChildStdout>,
     directory: TempDir,
 }
 
 impl Keeping {
-    /// Runs a case against a driver that leaves its mounts, until the run says that it waits.
+    /// Runs a case against a driver that leaves its mounts, until the run prints that it waits.
     fn start(name: &str, mark: &str) -> Keeping {
         let driver = format!(
             "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} --sabotage unpublish-leaves-mount",
@@ -41,7 +41,7 @@ impl Keeping {
         Keeping { run, said, out, directory }
     }
 
-    /// The id of the run, from the line that says how to look.
+    /// The id of the run, from the line with the `enter` command.
     fn id(&self) -> &str {
         let line = format!("look   volproof enter {CASE} --run ");
         let id = self.said.split_once(&line).and_then(|(_, rest)| rest.split_whitespace().next());
@@ -76,8 +76,8 @@ fn failed_case_is_kept_until_ctrl_c() {
     let before = Residue::see(&mark);
     let keeping = Keeping::start(name, &mark);
 
-    // What the driver should have unmounted is there, the node's root is where the shell begins, and the driver
-    // still runs: nothing has been taken down.
+    // The mounts that the driver should have removed are there, the shell starts in the node's root, and the driver still
+    // runs: nothing has been taken down.
     let id = keeping.id().to_owned();
     let mounts = enter(&id, CASE, "cat /proc/self/mountinfo");
     assert_eq!(mounts.code, Some(0), "{}", mounts.told());
@@ -86,7 +86,7 @@ fn failed_case_is_kept_until_ctrl_c() {
     assert_eq!(place.stdout, "/var/lib/kubelet\n", "{}", place.told());
     let driver = enter(&id, CASE, "grep -l __fake-csi /proc/[0-9]*/cmdline");
     assert_eq!(driver.code, Some(0), "{}", driver.told());
-    // What is run there says how it ends.
+    // The exit code is that of the command.
     assert_eq!(enter(&id, CASE, "exit 7").code, Some(7));
     assert_eq!(enter(&id, "no::such::case", "true").code, Some(3));
 

@@ -1,11 +1,11 @@
 //! SIGKILL, at random moments, of each process of a run: afterwards the machine is as it was before.
 //!
-//! What counts is the mount table, the bound loop devices, the run's processes, and files where a run keeps
-//! something or must not make anything; of a driver that was there before the run, also its volumes. Each role is
-//! killed at 3 moments, at 50 with `cargo xtask test --thorough`, or at `VOLPROOF_MOMENTS`.
+//! Compared are the mount table, the bound loop devices, the run's processes, and the files in directories that a run uses
+//! or must not use; for a driver that ran before, also its volumes. Each role is killed at 3 moments, at 50 with `cargo
+//! xtask test --thorough`, or at `VOLPROOF_MOMENTS`.
 //!
-//! The control is in the test of the janitor: with it and the run killed together, something has to be left
-//! for `sweep`, or these tests see nothing.
+//! The control is in the test of the janitor: if janitor and run are killed together, something has to be left for `sweep`.
+//! Otherwise these tests would see nothing.
 
 use std::process::Child;
 use std::sync::OnceLock;
@@ -14,14 +14,13 @@ use std::time::{Duration, Instant};
 use serial_test::file_serial;
 use tests::{Ended, Process, Residue, Role, RunningDriver, Volproof, has_root, is_thorough, settle};
 
-/// What is run and killed: cases with file systems, block volumes and restarts, some at the same time.
+/// The run to kill: cases with file systems, block volumes and restarts, some of them concurrent.
 const RUN: &str = "run csi::block csi::lifecycle csi::recovery --jobs 2 --timeout 20s";
 
-/// Where a run is told to write its report when it may have something to report: a case whose driver was killed
-/// has failed, and its logs stay where the run says.
+/// A report directory in the run's own directory: a case whose driver was killed fails, and its logs stay.
 const REPORT: &str = "--report out";
 
-/// How long the machine may take to come to rest. Reaching it is the failure, not a measurement.
+/// The limit for the machine to come to rest. It is only reached in a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn moments() -> u32 {
@@ -31,18 +30,18 @@ fn moments() -> u32 {
     )
 }
 
-/// Where the cases run, and who has started the driver.
+/// The privileges of the run, and the starter of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// As root, with a driver of the run's own.
+    /// As root; the run starts the driver.
     Host,
-    /// The same in a user namespace.
+    /// In a user namespace; the run starts the driver.
     Rootless,
     /// With a driver that runs already, on the machine itself.
     Socket,
 }
 
-/// What a mode needs to be there.
+/// The preparations for a mode.
 struct Ground {
     mode: Mode,
     driver: Option<RunningDriver>,
@@ -65,7 +64,7 @@ impl Ground {
         }
     }
 
-    /// What the driver keeps of volumes, if it outlives the run.
+    /// The volumes of the driver, if it outlives the run.
     fn volumes(&self) -> Vec<String> {
         self.driver.as_ref().map(RunningDriver::volumes).unwrap_or_default()
     }
@@ -128,9 +127,9 @@ fn end_of(mut run: Child, directory: tempfile::TempDir, moment: &str) -> Ended {
     Ended::of(run.wait_with_output().expect("its output"), directory)
 }
 
-/// Kills one role at each moment, lets `after` put things right where that is needed, and compares.
+/// Kills a role at each moment, lets `after` clean up if that is needed, and compares.
 ///
-/// `after` says whether it has seen what the test is about; kills go on until it has.
+/// `after` returns whether it has seen the situation that the test is about; kills go on until it has.
 fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Residue, &str) -> bool) {
     if !has_root() {
         return;
@@ -158,8 +157,8 @@ fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Resid
         left.extend(ended.temporary_files());
         left.extend(ground.volumes());
         if !left.is_empty() {
-            let why = janitors_said();
-            // What is asked for again says why it was not done.
+            let why = reasons_of_janitors();
+            // A second sweep reports why the first one failed.
             let swept = Volproof::new().args("sweep").run();
             panic!("{what}: left {left:#?}\n{}\njanitors: {why:?}\nsweep: {}", ended.told(), swept.told());
         }
@@ -167,8 +166,8 @@ fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Resid
     }
 }
 
-/// What janitors that gave up have written beside their ledgers.
-fn janitors_said() -> Vec<String> {
+/// The reasons of janitors that gave up, from beside their ledgers.
+fn reasons_of_janitors() -> Vec<String> {
     let runs = std::fs::read_dir("/run/volproof").into_iter().flatten().flatten();
     runs.filter_map(|run| std::fs::read_to_string(run.path().join("left")).ok()).collect()
 }
@@ -183,7 +182,7 @@ fn kill_the_janitor(mode: Mode) {
         for run in Process::marked(mark).into_iter().filter(|process| process.role == Role::Run) {
             run.kill();
         }
-        // The namespaces go by themselves; what is then still here is the ledger's.
+        // Namespaces end by themselves; the leftovers after that are in the ledger.
         let left = settle(before, mark, Duration::from_secs(1));
         let swept = Volproof::new().args("sweep").run();
         assert_eq!(swept.code, Some(0), "{}", swept.told());

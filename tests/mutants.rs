@@ -21,7 +21,7 @@ fn each_mutant_is_found_by_the_case_that_claims_it() {
     }
 }
 
-/// Runs the case that claims a mutant; says what is wrong if the case does not find it.
+/// Runs the case that claims a mutant. Returns an error text if the case does not find it.
 fn judge(mutant: &Mutant) -> Option<String> {
     let (found_by, breaks) = (mutant.field("Found-by"), mutant.field("Breaks"));
     let volproof = Volproof::at(&Planted::built().volproof).env(SWITCH, &mutant.name);

@@ -1,4 +1,4 @@
-//! `volproof play` as a person uses it: manifests that are mounted, and what is said of what cannot be played.
+//! `volproof play` as a user runs it: manifests with mounted volumes, and the errors of files that cannot be played.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -40,7 +40,7 @@ fn manifests() -> Volproof {
     Volproof::new().file("pod.yaml", POD).file("claim.yaml", CLAIM).args("play pod.yaml claim.yaml")
 }
 
-/// The same story, however the sandbox's paths are spelled.
+/// The story, with symbols instead of the sandbox's paths.
 const STORY: &str = "\
 event  Normal ExternalProvisioning pvc/data: Waiting for a volume to be created either by the external provisioner \
 'fake.csi.volproof.dev' or manually by the system administrator. If volume creation is delayed, please verify that the \
@@ -89,7 +89,7 @@ fn mounts_stay_for_the_time_asked() {
     let mut story = String::new();
     for line in lines.by_ref() {
         story += &format!("{line}\n");
-        // The last that is told before it waits.
+        // The last line before the play waits.
         if line.starts_with("  web/c  /dev") {
             break;
         }
@@ -189,7 +189,7 @@ fn claims_are_bound_and_provisioned_as_in_a_cluster() {
 
 #[test]
 #[file_serial(root)]
-fn claim_that_no_volume_fits_is_told_and_not_bound() {
+fn claim_that_no_volume_fits_has_an_event_and_is_not_bound() {
     if !has_root() {
         return;
     }
@@ -213,7 +213,7 @@ spec:
 
 #[test]
 #[file_serial(root)]
-fn attachment_that_is_refused_is_told_in_the_words_of_the_driver() {
+fn refused_attachment_has_an_event_with_the_driver_s_message() {
     if !has_root() {
         return;
     }
@@ -326,7 +326,7 @@ fn field_that_is_not_honoured_is_named() {
     }
 }
 
-/// The parameters of a class and the secrets that it names reach the driver, and what is missing is told.
+/// The parameters of a class and the secrets that it names reach the driver, and a missing secret is reported.
 #[test]
 #[file_serial(root)]
 fn class_whose_secret_is_missing_is_not_ignored() {
@@ -397,7 +397,7 @@ fn changed_files_are_applied_while_it_plays() {
     playing.wait_for("apply  PersistentVolumeClaim data stays as it is: a claim never shrinks");
     // A half-written file changes nothing.
     playing.write("pod.yaml", &POD.replace("kind: Pod", "kind: ["));
-    // The volume moves to another pod: the first one goes before the second one has it.
+    // The volume moves to another pod: the first pod is gone before the second one has it.
     playing.write("pod.yaml", &POD.replace("name: web", "name: other"));
     playing.wait_for("apply  Pod other is created");
     playing.wait_for("apply  Pod web is deleted");
@@ -428,7 +428,7 @@ fn scenario(steps: &str, told: Expect) {
 }
 
 #[test]
-fn a_step_that_cannot_be_meant_is_refused_with_its_line() {
+fn invalid_step_is_refused_with_its_line() {
     scenario(
         "- {do: waitMountd, pod: a}",
         expect![[r#"
@@ -451,7 +451,7 @@ fn a_step_that_cannot_be_meant_is_refused_with_its_line() {
     );
 }
 
-/// Ends a scenario in the midst of a call that never answers, and returns its exit code once nothing is left of it.
+/// Ends a scenario in the middle of a call without an answer, and returns its exit code once nothing is left of it.
 fn interrupted(signal: Signal) -> Option<i32> {
     let steps = "- {do: waitMounted, pod: a}\n- {do: inject, rule: {method: NodeUnpublishVolume, hang: true}}\n\
                  - {do: removePod, pod: a}\n- {do: waitRPC, method: NodeUnpublishVolume}\n- {do: sh, cmd: sleep 100}";
@@ -461,7 +461,7 @@ fn interrupted(signal: Signal) -> Option<i32> {
     let run = Volproof::new().file("x.yaml", &text).args("play --scenario x.yaml").env(name, &mark);
     let (mut run, _directory) = run.start();
     let mut lines = BufReader::new(run.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
-    // The step is told when it begins.
+    // The step is printed when it begins.
     assert!(lines.any(|line| line.contains("sh sleep 100")), "the scenario ended before that step");
     let group = Pid::from_raw(run.id().try_into().expect("a process id"));
     killpg(group, signal).expect("it waits");
@@ -482,7 +482,7 @@ fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
 
 #[test]
 #[file_serial(root)]
-fn a_command_that_fails_is_told_with_its_line() {
+fn failed_command_is_reported_with_its_line() {
     if has_root() {
         scenario(
             "- {do: waitMounted, pod: a}\n- {do: sh, cmd: 'echo no; exit 3'}",
@@ -583,15 +583,14 @@ fn snapshot_is_taken_and_restored_by_the_controllers() {
     }
 }
 
-/// What a pod makes on the machine and what a scenario's command writes there is thrown away, unless the user wants a
-/// hostPath to be the machine's.
+/// Files that a pod or a scenario's command makes on the machine are thrown away, unless the user allows host paths.
 #[test]
 #[file_serial(root)]
 fn machine_is_changed_only_where_it_is_allowed() {
     if !has_root() {
         return;
     }
-    // Not below `/tmp`, which is the sandbox's own.
+    // Not below `/tmp`, which is replaced in the sandbox.
     let ground = tempfile::tempdir_in("/var/lib").expect("a directory");
     let made = ground.path().join("made");
     let pod = format!(

@@ -1,5 +1,5 @@
-//! What a manifest has done before its driver starts: variables, files, commands around each case and around the run,
-//! and a controller service of its own.
+//! Preparation by a manifest before its driver starts: variables, files, commands around each case and around the run, and
+//! a separate controller service.
 
 use std::fs;
 use std::path::Path;
@@ -90,7 +90,7 @@ fn refused(manifest: &str, told: Expect) {
 
 #[test]
 #[file_serial(root)]
-fn prepare_that_fails_is_told_with_its_last_words() {
+fn failed_prepare_is_reported_with_its_last_lines() {
     refused(
         r#"
 command = ["/no/driver", "{endpoint}"]
@@ -200,7 +200,7 @@ cleanup = ["sh", "-c", "echo run >> $WHERE/cleaned"]
     assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new());
 }
 
-/// The same driver twice: only the controller's fault can be found by a case about `CreateVolume`.
+/// Node and controller are the same driver: a case about `CreateVolume` can find only the controller's fault.
 #[test]
 #[file_serial(root)]
 fn controller_command_serves_the_controller_service() {
@@ -276,7 +276,7 @@ fn driver_is_a_client_of_the_api_of_its_case() {
     );
 }
 
-/// As client-go does in a pod, which knows nothing but the path of these files.
+/// A client as client-go in a pod, which knows only the path of these files.
 const IN_POD: &str = r#"
 account=/var/run/secrets/kubernetes.io/serviceaccount
 test "$(cat $account/namespace)" = drivers || exit 8
@@ -315,7 +315,7 @@ fn driver_finds_the_api_as_in_a_pod() {
 
 #[test]
 #[file_serial(root)]
-fn objects_that_no_cluster_would_take_are_told_before_the_driver_starts() {
+fn invalid_objects_are_reported_before_the_driver_starts() {
     if !has_root() {
         return;
     }

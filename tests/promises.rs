@@ -1,4 +1,4 @@
-//! What a run says of each promise: kept only where a case had an occasion to see it broken.
+//! The standing of promises after a run: kept only if a case tried them.
 
 use serial_test::file_serial;
 use tests::{Ended, Volproof, has_root};
@@ -13,8 +13,8 @@ fn standing(ended: &Ended, promise: &str) -> (String, u64) {
     ended.results().standing(promise).unwrap_or_else(|| panic!("{promise} is missing: {}", ended.told()))
 }
 
-/// The same promise in the same case is kept by the honest driver and broken by a driver that lies; what the case gives
-/// no occasion for is neither.
+/// In the same case the honest driver keeps a promise and a sabotaged one breaks it; a promise that the case does not try
+/// is neither.
 #[test]
 #[file_serial(root)]
 fn each_promise_is_kept_broken_not_tried_or_not_observable() {
@@ -43,7 +43,7 @@ fn each_promise_is_kept_broken_not_tried_or_not_observable() {
     assert!(lying.told().contains("Promises 1 broken, "), "{}", lying.told());
 }
 
-/// `explain` and `list` say of a promise what a run would.
+/// `explain` and `list` agree with a run about a promise.
 #[test]
 fn explain_tells_the_judges_of_a_promise() {
     let told = |words: &str| Volproof::new().args(words).run().told();
@@ -53,7 +53,7 @@ fn explain_tells_the_judges_of_a_promise() {
     assert!(by_suite.contains("judged by the first questions to the driver"), "{by_suite}");
     let case = told("explain csi::order::data_outlives_each_call");
     assert!(case.contains("judges, beside the rules") && case.contains("DRV-064"), "{case}");
-    // What nothing here can see is said to be so in both.
+    // Both mark a promise that nothing judges.
     let listed = told("list --promises");
     for line in listed.lines().filter(|line| line.contains("(not observable yet)")) {
         let id = line.split_whitespace().next().expect("an id");

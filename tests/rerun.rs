@@ -1,4 +1,4 @@
-//! `--rerun`: the cases run again when the driver's program changes, and what that has changed is told.
+//! `--rerun`: the cases run again when the driver's program changes, and the difference is reported.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

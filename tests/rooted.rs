@@ -1,5 +1,5 @@
-//! A driver whose `/` is a directory of its own, as its image gives it: it starts from there, mounts on the node, and
-//! what it writes to its root is not found in the directory.
+//! A driver with a root directory of its own, as from its image: it starts there, mounts on the node, and its writes to its
+//! root do not change the directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn a_driver_in_its_own_root_serves_the_node() {
     let programs =
         [built(), Path::new("/bin/sh"), Path::new("/usr/bin/touch"), Path::new("/usr/sbin/mkfs.ext4")];
     let root = root_with(volproof.directory(), &programs);
-    // What is there of the machine it does not see; what it writes is its own.
+    // The driver does not see the machine's file, and writes to its own.
     let command = format!(
         "test ! -e /home || exit 3; touch /written || exit 4; exec {} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}",
         built().display()

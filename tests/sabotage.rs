@@ -1,5 +1,5 @@
-//! What a sabotaged driver is told, how far, and by which call and path; the honest driver gives no finding, with any
-//! capability missing. That each sabotage is found at all is shown in `registry.rs`.
+//! The findings of sabotaged drivers, with strength, call and path. The honest driver has no finding with any capability
+//! missing. `registry.rs` shows that each sabotage is found.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use serial_test::file_serial;
 use tests::{Ended, Residue, Volproof, built, has_root, is_thorough, settle};
 
-/// The promise that each sabotage breaks, as the driver itself says: `name  DRV-…  what the bug is`.
+/// The promise that each sabotage breaks, from the driver's own list: `name  DRV-…  the bug`.
 fn promises() -> BTreeMap<String, String> {
     let listed = Volproof::new().args("__fake-csi sabotages").run();
     assert_eq!(listed.code, Some(0), "{}", listed.told());
@@ -57,7 +57,7 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
     (&["--backing", "directory"], &["csi::order", "csi::paths"]),
 ];
 
-/// No ability stands in the way of a case: one that needs the lack of something runs against a driver that lacks it.
+/// Every case can run against some driver: a case that needs the lack of an ability runs against a driver without it.
 #[test]
 #[file_serial(root)]
 fn honest_driver_without_an_ability_is_clean() {
@@ -95,7 +95,7 @@ fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
     assert_eq!(cut_short.last().map(|case| case.status.as_str()), Some("failed"), "{cut_short:?}");
 }
 
-/// What CSI does not ask of a driver fails no case, and where it asks, the same answer does.
+/// An answer that CSI does not forbid fails no case, and the same answer fails a case where CSI forbids it.
 #[test]
 #[file_serial(root)]
 fn only_a_duty_of_the_driver_fails_a_case() {
@@ -120,7 +120,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             0,
             &[("DRV-075", "advice")],
         ),
-        // It wants the size that CSI makes optional, and each caller sends; and it measures any path it is given.
+        // The driver requires the size, which is optional in CSI and sent by each caller, and measures any path.
         ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
         (
             "--sabotage capability-without-call",
@@ -148,14 +148,14 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     }
 }
 
-/// What a driver does to the paths of the node: sabotage, promise, call, and a part of the path that is told.
+/// Sabotages of the node's paths: sabotage, promise, call, and a part of the reported path.
 const TOUCHING: &[(&str, &str, &str, &str)] = &[
     ("unpublish-removes-siblings", "DRV-065", "NodeUnpublishVolume", "vol_data.json"),
     ("publish-replaces-record", "DRV-076", "NodePublishVolume", "vol_data.json"),
     ("stage-fails-but-mounts", "DRV-045", "NodeStageVolume", "stag"),
 ];
 
-/// A driver that touches what is the node's is named, with the call and the path.
+/// A driver that changes a path of the node has a finding with the call and the path.
 #[test]
 #[file_serial(root)]
 fn driver_that_touches_what_is_the_nodes_is_named() {
@@ -207,7 +207,7 @@ fn no_sabotaged_driver_is_acquitted() {
 /// got no volume shows the event that its owner sees.
 #[test]
 #[file_serial(root)]
-fn report_says_what_to_refuse_and_what_the_pod_was_told() {
+fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
     if !has_root() {
         return;
     }
@@ -226,7 +226,7 @@ fn report_says_what_to_refuse_and_what_the_pod_was_told() {
 
 #[test]
 #[file_serial(root)]
-fn the_matrix_tells_what_was_found_and_what_was_not() {
+fn matrix_lists_found_and_missed_sabotages() {
     if !has_root() {
         return;
     }
@@ -250,7 +250,7 @@ fn the_matrix_tells_what_was_found_and_what_was_not() {
 }
 
 #[test]
-fn a_promise_that_nobody_knows_is_told_the_nearest() {
+fn unknown_promise_names_the_nearest() {
     let ended = Volproof::new().args("sabotage unpublish-leave-mount").run();
     assert_eq!(ended.code, Some(2), "{}", ended.told());
     assert!(ended.stderr.contains("the nearest is `unpublish-leaves-mount`"), "{}", ended.told());

@@ -1,5 +1,5 @@
-//! Secrets stay secret: no report, no log and no terminal shows them, even if the driver prints them, and the driver
-//! that told them is named. Files of a report are their owner's alone.
+//! No report, log or terminal shows a secret, even if the driver prints it, and a driver that reveals one has a finding.
+//! Only the owner can read the files of a report.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serial_test::file_serial;
 use tests::{Ended, Volproof, built};
 
-/// What the case puts into its secret.
+/// The value of the case's secret.
 const SECRET: &str = "open-sesame";
 
 /// Runs a case with a secret against a sabotaged driver, as root or not.
@@ -43,7 +43,7 @@ fn all_below(top: &Path) -> Vec<PathBuf> {
 }
 
 #[track_caller]
-fn check_nothing_told(ended: &Ended) {
+fn check_no_secret_is_shown(ended: &Ended) {
     let out = all_below(&ended.directory.path().join("out"));
     let encoded = "b3Blbi1zZXNhbW";
     let holds = |text: &[u8], word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
@@ -70,7 +70,7 @@ fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
     assert_eq!((told[0].method.as_str(), told[0].party.as_str()), ("NodePublishVolume", "driver"));
     assert!(told[0].cause.contains("`password`"), "{:?}", told[0]);
     assert!(findings.iter().all(|finding| finding.party != "manager"), "{findings:?}");
-    check_nothing_told(&ended);
+    check_no_secret_is_shown(&ended);
 }
 
 #[test]
@@ -80,5 +80,5 @@ fn secret_in_the_drivers_log_is_found_and_masked() {
     assert_eq!(ended.code, Some(1), "{}", ended.told());
     let findings = ended.results().findings();
     assert!(findings.iter().any(|finding| finding.contract == "DRV-094"), "{}", ended.told());
-    check_nothing_told(&ended);
+    check_no_secret_is_shown(&ended);
 }

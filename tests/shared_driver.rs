@@ -1,5 +1,4 @@
-//! Cases that share a driver: one that fails there runs again alone, and what only shows after other cases is told with
-//! them.
+//! Cases that share a driver: a failed one runs again alone, and a failure that needs earlier cases is reported with them.
 
 use serial_test::file_serial;
 use tests::{Ended, Volproof, built, has_root};
@@ -21,7 +20,7 @@ const CASES: &str = "csi::calls::detach_without_a_node_is_ok csi::calls::name_of
 
 #[test]
 #[file_serial(root)]
-fn failure_that_needs_earlier_cases_is_told_with_them() {
+fn failure_that_needs_earlier_cases_is_reported_with_them() {
     if !has_root() {
         return;
     }
@@ -31,7 +30,7 @@ fn failure_that_needs_earlier_cases_is_told_with_them() {
     let case = &bad[0];
     assert_eq!(case.status, "driver_exited", "{}", ended.told());
     assert!(ended.told().contains("breaks on the same driver after"), "{}", ended.told());
-    // They and the case, in one lane: what the user is told to run shows it again.
+    // The reported command, with the earlier cases and the case in one lane, reproduces the failure.
     let ids = format!("{} {}", case.after.join(" "), case.id);
     assert!(!case.after.is_empty() && case.again.ends_with(&format!("--jobs 1 {ids}")), "{case:?}");
     // The logs are those of the shared driver, and not of the case alone.
@@ -43,7 +42,7 @@ fn failure_that_needs_earlier_cases_is_told_with_them() {
     assert_eq!(passed, 4, "{}", ended.told());
 }
 
-/// What a driver does wrong in one of several cases is told for that one alone, and all of them are told.
+/// A fault in one of several cases is reported for that case alone, and every case has a result.
 #[test]
 #[file_serial(root)]
 fn failure_of_one_case_is_not_the_others() {

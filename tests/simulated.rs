@@ -1,10 +1,10 @@
 //! Mutants of the volume manager that the simulation has to find: broken on purpose, one bug each.
 //!
-//! A mutant is a patch in `simulated/`. Its first lines say what is wrong with it, and which invariants it may be
-//! found to break first (`Breaks:`). Each has to be found within [`SEEDS`] seeds; adding one is adding a file.
+//! A mutant is a patch in `simulated/`. Its first lines have the bug, and the invariants that it may break first
+//! (`Breaks:`). Each has to be found within [`SEEDS`] seeds; adding one is adding a file.
 //!
-//! `Seed:` is where the search begins: the seed that found it last. Where it does not find the mutant any more, or is
-//! not written down, all seeds are played; with `UPDATE_EXPECT=1` the patch is corrected.
+//! `Seed:` is the first seed of the search: the one that found the mutant last. If it is missing or no longer finds the
+//! mutant, all seeds are played; with `UPDATE_EXPECT=1` the patch is corrected.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn each_bug_is_found_within_two_thousand_seeds() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Plays seeds; says what is wrong if the bug was not found as one of those that it may break.
+/// Plays seeds. Returns an error text if none breaks an invariant that the mutant may break.
 fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
     let (name, breaks) = (&mutant.name, mutant.field("Breaks"));
     let is_named =
@@ -68,7 +68,7 @@ fn seed(mutant: &Mutant) -> Option<u64> {
     mutant.optional(SEED).map(|seed| seed.parse().expect("a seed is a number"))
 }
 
-/// Plays seeds until one finds something; what it found.
+/// Plays seeds until one fails. Returns its failure.
 fn play(mutant: &str, first: u64, end: u64) -> Option<String> {
     let mut seeds = Command::new(&Planted::built().seeds);
     let output = seeds

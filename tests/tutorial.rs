@@ -1,5 +1,5 @@
-//! The steps of `docs/first-driver-python.md`: each program is put together from the page, each command is run, and what
-//! the page says of its output is looked for. It needs Python with grpcio, and root.
+//! The steps of `docs/first-driver-python.md`: each program is built from the page, each command is run, and its output is
+//! compared with the page. Needs Python with grpcio, and root.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Where the function of the same first words is in a program: its first line, and the one after its last.
+/// The lines of the function with the same head in a program: its first line, and the one after its last.
 fn find(program: &[String], head: &str) -> Option<(usize, usize)> {
     let name = head.split('(').next().unwrap_or_default();
     let first = program.iter().position(|line| line.split('(').next() == Some(name))?;
@@ -36,8 +36,8 @@ fn find(program: &[String], head: &str) -> Option<(usize, usize)> {
     Some((first, after - blank))
 }
 
-/// The program with the functions of a block in place of its own. A new one stands behind the one before it in the block,
-/// or before all classes.
+/// The program with the functions of a block instead of its own. A new function comes after the one before it in the
+/// block, or before all classes.
 fn changed(program: &str, block: &str) -> String {
     if block.starts_with("import ") {
         return block.to_owned();
@@ -84,7 +84,7 @@ fn make_stubs(python: &str, directory: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Runs one command of the page, and looks for what it says of the output.
+/// Runs a command of the page, and compares its output with the page.
 fn run(block: &str, python: &str, directory: &Path) {
     let mut lines = block.lines();
     let command =
@@ -108,7 +108,7 @@ fn each_step_of_the_python_tutorial_is_as_its_page_says() {
             "skipped: no Python with grpcio and grpcio-tools (VOLPROOF_PYTHON names one), or no root"
         );
     };
-    // Not below `/tmp`, which is the sandbox's own.
+    // Not below `/tmp`, which is replaced in the sandbox.
     let directory = tempfile::tempdir_in("/var/lib").expect("a directory");
     make_stubs(&python, directory.path());
     let (mut program, mut runs) = (String::new(), 0);

@@ -1,7 +1,7 @@
-//! Guests: what is said where none can be had, and what becomes of a run whose guests die.
+//! Guests: the errors of a machine that cannot boot one, and runs whose guests die.
 //!
 //! The tests that boot guests need QEMU and the default kernel in the cache (`volproof vm fetch`), and skip
-//! themselves without. What dies here is a whole kernel, so nothing of this machine is touched.
+//! themselves without. Only guests' kernels die here, so this machine is not affected.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state} --
 """]
 "#;
 
-/// Whether guests can be booted here; says why not.
+/// Whether guests can be booted here. If not, prints the reason.
 fn has_guests() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|dir| dir.join("qemu-system-x86_64").is_file()) {
@@ -89,14 +89,14 @@ fn a_kernel_that_was_not_fetched_is_asked_for() {
 }
 
 #[test]
-fn a_kernel_nobody_knows_is_answered_with_the_nearest() {
+fn unknown_kernel_names_the_nearest() {
     let ended = guests().args("run --tier vm --kernel 6.13").run();
     assert_eq!(ended.code, Some(2), "{}", ended.told());
     assert!(ended.stderr.contains("did you mean"), "{}", ended.told());
 }
 
 #[test]
-fn without_an_emulator_a_person_is_told_how_to_get_it() {
+fn missing_emulator_is_an_error_with_a_hint() {
     let ended = Volproof::new()
         .file("kernel.deb", "no package")
         .env("PATH", "/nonexistent")
@@ -223,7 +223,7 @@ fn a_server_that_misbehaves_is_noticed() {
     if !has_guests() {
         return;
     }
-    // What the server does, and the cases that claim to notice.
+    // The faults of the server, each with the case that has to find it.
     for (how, case) in [
         ("read-only", "nfs::lifecycle::export_is_mounted_and_unmounted[v4]"),
         ("loses-data", "nfs::server::hard_mount_waits_for_its_server[v3]"),

@@ -1,4 +1,4 @@
-//! `volproof watch` between a node and a driver that both know nothing of it.
+//! `volproof watch` between a running node and a running driver.
 //!
 //! The node is a run of our own with `--socket`: what it calls is the watcher's socket, and its mounts are the
 //! machine's. Each test looks for what is left behind.
@@ -21,7 +21,7 @@ const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 struct Watching {
     watch: Child,
     directory: TempDir,
-    /// Where it listens, and the node's root: in a directory that outlives it.
+    /// The socket of the watch and the node's root, in a directory that outlives the watch.
     socket: PathBuf,
     place: TempDir,
 }
@@ -64,7 +64,7 @@ impl Watching {
         kill(Pid::from_raw(self.watch.id().cast_signed()), signal).expect("the watcher is there");
     }
 
-    /// What it said, and what it wrote down.
+    /// Ends the watch. Returns its output and its trace.
     fn end(mut self) -> (Ended, String) {
         let mut said = String::new();
         self.watch.stderr.take().expect("it is piped").read_to_string(&mut said).expect("it can be read");
@@ -76,7 +76,7 @@ impl Watching {
     }
 }
 
-/// Watches a node with a driver, and gives what the watcher said and wrote down.
+/// Watches a node with a driver. Returns the output of the watch and its trace.
 fn watched(sabotage: &[&str]) -> (Ended, String) {
     let (name, mark) = Residue::mark();
     let before = Residue::see(&mark);
@@ -108,7 +108,7 @@ fn a_node_and_a_driver_are_watched_at_work() {
 
 #[test]
 #[file_serial(root)]
-fn a_broken_promise_is_told_where_it_breaks() {
+fn broken_promise_is_reported_at_its_line() {
     if !has_root() {
         return;
     }
@@ -146,7 +146,7 @@ fn findings_and_metrics_say_what_broke() {
     let first = found.lines().find(|line| line.contains("DRV-060")).expect("a finding");
     let finding: serde_json::Value = serde_json::from_str(first).expect("it is JSON");
     assert_eq!((&finding["strength"], &finding["method"]), (&"MUST".into(), &"NodeUnpublishVolume".into()));
-    // The trace goes on in other files, of which three are kept.
+    // The trace is split into files, of which three earlier ones are kept.
     let files = ["seen.jsonl", "seen.jsonl.1", "seen.jsonl.2", "seen.jsonl.3"]
         .map(|file| written.join(file).exists());
     assert_eq!(files, [true, true, true, false]);
@@ -239,7 +239,7 @@ fn sidecar_manifests_fit_the_command_line() {
     let run = flags.fold(Volproof::new(), |run, arg| run.arg(arg)).arg("--root=/nowhere/kubelet").run();
     assert_eq!(run.code, Some(2), "{}", run.told());
     assert!(run.stderr.contains("there is no directory `/nowhere/kubelet`"), "{}", run.told());
-    // The node is told of the socket at which the watch listens.
+    // The node gets the socket of the watch.
     let value = |args: &[String], flag: &str| {
         args.iter().find_map(|arg| arg.strip_prefix(&format!("{flag}="))).map(str::to_owned)
     };

@@ -1,6 +1,6 @@
 //! Stories of random scenarios: a tenth of them on each push, all of them with `cargo xtask test --thorough`.
 //!
-//! Each is told as Kubernetes' own volume manager tells it, or differs exactly as `random/differences.txt` says.
+//! Each story is that of Kubernetes' own volume manager, or differs exactly as `random/differences.txt` lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -30,7 +30,7 @@ struct Story {
     recording: String,
 }
 
-/// One way in which a story may differ, and why.
+/// A listed difference of a story, with its reason.
 #[derive(Default)]
 struct Argued {
     reasons: Vec<String>,
@@ -38,7 +38,7 @@ struct Argued {
 }
 
 impl Argued {
-    /// Whether the story is not played, since nothing can be said of it.
+    /// Whether the story is not played, since it differs between runs.
     fn is_left_out(&self) -> bool {
         self.reasons.iter().any(|reason| reason.starts_with("left out: "))
     }
@@ -73,7 +73,7 @@ fn named(text: &str, before: &str, after: &str) -> String {
     name.unwrap_or_else(|| panic!("no name: {}", text.lines().next().unwrap_or_default())).to_owned()
 }
 
-/// What is argued, by the name of the story. A story with several blocks may differ in any of these ways.
+/// The listed differences, by the name of the story. A story with several blocks may differ in any of these ways.
 fn argued() -> BTreeMap<String, Vec<Argued>> {
     let mut all: BTreeMap<String, Vec<Argued>> = BTreeMap::new();
     for block in format!("\n{}", file("differences.txt")).split(&format!("\n{BLOCK}")).skip(1) {
@@ -97,7 +97,7 @@ fn written(all: &BTreeMap<String, Vec<Argued>>) -> String {
     text
 }
 
-/// The part to play: the one that is asked for, else one that moves on with each commit.
+/// The part to play: the requested one, or one that changes with each commit.
 fn part() -> usize {
     let asked = std::env::var(PART).ok();
     let commits = || {
@@ -123,8 +123,8 @@ fn chosen() -> Vec<Story> {
     dealt.collect()
 }
 
-/// How a story differs from its recording: what failed while it was played, then what is told otherwise.
-fn retold(story: &Story) -> Result<String, String> {
+/// The difference of a story from its recording: failed steps, then other sections.
+fn story_difference(story: &Story) -> Result<String, String> {
     let played = Volproof::new()
         .file("scenario.yaml", &story.scenario)
         .file("recording.jsonl", &story.recording)
@@ -158,8 +158,9 @@ fn each_random_story_is_retold_but_for_what_is_argued() {
     }
     let mut argued = argued();
     let is_played = |story: &Story| !argued.get(&story.name).is_some_and(|ways| ways[0].is_left_out());
-    let played =
-        in_parallel(chosen().into_iter().filter(is_played).collect(), |story| (retold(&story), story.name));
+    let played = in_parallel(chosen().into_iter().filter(is_played).collect(), |story| {
+        (story_difference(&story), story.name)
+    });
     let mut wrong = Vec::new();
     for (found, name) in played {
         let found = match found {

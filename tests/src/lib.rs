@@ -1,8 +1,8 @@
-//! The product as a product: what the tests in this directory share.
+//! Shared code of the tests of the program.
 //!
-//! They run the `volproof` program as a person would ([`Volproof`]), read what it reported ([`Results`]), and
-//! look at the machine before and after ([`Residue`]). They link nothing of the product, so that what they
-//! test is the program and not its parts.
+//! The tests run the `volproof` program as a user would ([`Volproof`]), read its report ([`Results`]), and compare the
+//! machine before and after ([`Residue`]). They link nothing of the product, so that they test the program and not its
+//! parts.
 
 mod parallel;
 mod planted;
@@ -22,7 +22,7 @@ pub use running_driver::RunningDriver;
 use source_copy::SourceCopy;
 pub use volproof::{Ended, Volproof, built, cargo, root, target};
 
-/// Says why a test that needs root does nothing without it; `cargo xtask test` counts such a test as skipped.
+/// Whether this is root. If not, prints why the test is skipped; `cargo xtask test` counts it.
 pub fn has_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -31,8 +31,8 @@ pub fn has_root() -> bool {
     root
 }
 
-/// Whether tests run in full: `cargo xtask test --thorough` sets `VOLPROOF_THOROUGH`. Where they do not, what they do
-/// instead is printed, and `cargo xtask test` lists it.
+/// Whether tests run in full: `cargo xtask test --thorough` sets `VOLPROOF_THOROUGH`. If not, prints the shorter test that
+/// runs instead, which `cargo xtask test` lists.
 pub fn is_thorough(instead: &str) -> bool {
     let thorough = std::env::var_os("VOLPROOF_THOROUGH").is_some_and(|value| value != "0");
     if !thorough {

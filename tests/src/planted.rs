@@ -18,7 +18,7 @@ mod body;
 /// The variable that names the mutant that a program of the copy is to be. It is inherited by all processes of a run.
 pub const SWITCH: &str = "VOLPROOF_PLANTED";
 
-/// Where mutants are kept.
+/// The directories of mutants.
 const LISTS: &[&str] = &["mutants", "simulated"];
 
 /// Generated into each crate of the copy that a mutant changes.
@@ -82,7 +82,7 @@ impl Mutant {
         fs::write(&self.patch, text).expect("a patch can be written");
     }
 
-    /// The files that it changes, and what it makes of them.
+    /// The files that the mutant changes, with their new text.
     fn apply(&self) -> BTreeMap<PathBuf, String> {
         let text = fs::read_to_string(&self.patch).expect("a patch can be read");
         let files = text.lines().filter_map(|line| line.strip_prefix("+++ b/")).map(PathBuf::from);

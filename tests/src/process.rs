@@ -1,4 +1,4 @@
-//! The processes of a run, told by the variable they inherit and by what they are called.
+//! The processes of a run, recognised by a variable that they inherit and by their arguments.
 
 use std::fs;
 
@@ -17,21 +17,20 @@ pub struct Process {
     pub role: Role,
 }
 
-/// What a process of a run is.
+/// The role of a process of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `volproof run`.
     Run,
-    /// The one that undoes what a namespace does not contain.
     Janitor,
-    /// The one that holds a case: its outer process or its PID 1.
+    /// The process of a case: the outer one or PID 1 of its sandbox.
     Worker,
-    /// The one that holds the volume manager.
+    /// The process with the volume manager.
     Node,
     Driver,
-    /// The one that serves a file system with faults.
+    /// The server of a file system with faults.
     FaultFs,
-    /// Something that one of them has started.
+    /// A process that one of them has started.
     Other,
 }
 

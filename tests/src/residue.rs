@@ -1,4 +1,4 @@
-//! What is on this machine that a run might have left: mounts, bound loop devices, processes, files.
+//! Possible leftovers of a run on this machine: mounts, bound loop devices, processes, files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,17 +33,17 @@ impl Residue {
         (MARK, format!("{}-{count}", std::process::id()))
     }
 
-    /// What is here now and was not before.
+    /// The entries that were not there before.
     pub fn since(&self, before: &Residue) -> Vec<String> {
         self.things.difference(&before.things).cloned().collect()
     }
 }
 
-/// Looks again until nothing is left that was not there before, or the patience is over; says what is left.
+/// Looks again until nothing new is left, or the time is over. Returns the leftovers.
 ///
-/// To be called when the run has ended: what comes only after the first look, and is no process of that run, is other
-/// work on this machine. What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor
-/// needs to wake. That it happens is promised, not how long it takes.
+/// Call it when the run has ended: an entry that appears only after the first look, and is no process of the run, belongs
+/// to other work on this machine. A killed run is not gone at once: the kernel takes its namespaces apart, and its janitor
+/// has to wake. No time limit is promised for that.
 pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
     let deadline = Instant::now() + patience;
     let mut left = Residue::see(mark).since(before);
@@ -61,9 +61,9 @@ pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
 /// The mounts of our own namespace.
 fn mounts() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // The ids differ from mount to mount; the place and the type are what a person would see.
-    let place = |line: &str| line.split(' ').nth(4).map(|at| format!("mount {at}"));
-    table.lines().filter_map(place).collect()
+    // The target identifies a mount; its id differs each time.
+    let target = |line: &str| line.split(' ').nth(4).map(|at| format!("mount {at}"));
+    table.lines().filter_map(target).collect()
 }
 
 /// Loop devices with something behind them.
@@ -73,7 +73,7 @@ fn loop_devices() -> Vec<String> {
         .filter_map(|device| {
             let read = |file: &str| fs::read_to_string(device.path().join(file)).ok();
             let backing = read("loop/backing_file")?;
-            // The sequence tells this attachment from a later one of the same number.
+            // The sequence number distinguishes this attachment from a later one of the same device.
             let sequence = read("diskseq").unwrap_or_default();
             let name = device.file_name().to_string_lossy().into_owned();
             Some(format!("{name} over {} ({})", backing.trim(), sequence.trim()))
@@ -94,7 +94,7 @@ fn processes(mark: &str) -> Vec<String> {
     Process::marked(mark).iter().map(|process| format!("process {}", process.pid)).collect()
 }
 
-/// Files in the places where a run keeps something, or must not have made anything.
+/// Files in the directories that a run uses, or must not use.
 fn files(mark: &str) -> Vec<String> {
     let mut files = Vec::new();
     for run in fs::read_dir("/run/volproof").into_iter().flatten().flatten() {
@@ -103,8 +103,8 @@ fn files(mark: &str) -> Vec<String> {
             list(&run.path(), &mut files);
         }
     }
-    for place in ["/var/lib/kubelet", "/var/lib/volproof"] {
-        list(Path::new(place), &mut files);
+    for directory in ["/var/lib/kubelet", "/var/lib/volproof"] {
+        list(Path::new(directory), &mut files);
     }
     files
 }
@@ -122,8 +122,8 @@ fn is_of_another(run: &Path, mark: &str) -> bool {
     held.is_some_and(|holder| !Process::marked(mark).iter().any(|process| process.pid == holder))
 }
 
-fn list(place: &Path, files: &mut Vec<String>) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+fn list(directory: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         files.push(format!("file {}", entry.path().display()));
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             list(&entry.path(), files);

@@ -11,7 +11,7 @@ pub struct Results {
     document: Value,
 }
 
-/// One thing the whole run found, however many cases met it.
+/// A finding of the run, whatever number of cases met it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The promise.
@@ -20,9 +20,9 @@ pub struct Finding {
     pub method: String,
     /// How.
     pub cause: String,
-    /// Who is at fault.
+    /// The part at fault.
     pub party: String,
-    /// How far the promise binds a driver; empty for everything else.
+    /// The strength of a driver's promise; empty for others.
     pub strength: String,
     /// The promise whose breaking explains it, if one does.
     pub consequence_of: String,
@@ -30,13 +30,13 @@ pub struct Finding {
     pub cases: Vec<String>,
 }
 
-/// One case of them.
+/// A case of the run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
     pub id: String,
     /// Its status, such as `passed`.
     pub status: String,
-    /// What was found, as `contract method: cause`.
+    /// The findings, as `contract method: cause`.
     pub findings: Vec<String>,
     /// The promises that it judges and had no occasion to.
     pub not_tried: Vec<String>,
@@ -70,14 +70,14 @@ impl Results {
         self.cases().into_iter().filter(|case| !good.contains(&case.status.as_str())).collect()
     }
 
-    /// What became of a promise in the run, and in how many cases it was judged.
+    /// The standing of a promise after the run, and the number of cases that tried it.
     pub fn standing(&self, promise: &str) -> Option<(String, u64)> {
         let mut listed = self.document["promises"].as_array()?.iter();
         let record = listed.find(|record| record["id"] == promise)?;
         Some((text(record, "standing"), record["judged_in"].as_u64()?))
     }
 
-    /// What the whole run found, each thing once.
+    /// The findings of the run, each once.
     pub fn findings(&self) -> Vec<Finding> {
         let listed = self.document["findings"].as_array().into_iter().flatten();
         listed.map(finding).collect()

@@ -26,7 +26,7 @@ impl RunningDriver {
         RunningDriver::start_with(&[])
     }
 
-    /// The same with more arguments.
+    /// Starts the driver with more arguments.
     pub fn start_with(arguments: &[&str]) -> RunningDriver {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -53,7 +53,7 @@ impl RunningDriver {
         driver
     }
 
-    /// Where it listens.
+    /// The driver's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("csi.sock")
     }
@@ -69,7 +69,7 @@ impl RunningDriver {
 
 impl Drop for RunningDriver {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // An error means that the driver has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -16,7 +16,7 @@ pub(crate) struct SourceCopy {
     _lock: fs::File,
 }
 
-/// What a copy does not need, in the root of the repository.
+/// Entries in the root of the repository that a copy does not need.
 const NOT_COPIED: &[&str] = &[".git", "docs", "out"];
 
 impl SourceCopy {
@@ -43,11 +43,10 @@ impl SourceCopy {
         copy
     }
 
-    /// Builds programs of it as the test that calls this was built; where they are, or what the compiler says.
+    /// Builds programs of the copy with the profile of the calling test. Returns their directory, or the compiler's errors.
     ///
-    /// Everything but the programs goes beside the build of the repository, so that crates of the registry are there
-    /// already. They have the same features only if cargo is asked for the whole workspace, and for a target that
-    /// wants the dependencies of tests.
+    /// All other output goes beside the build of the repository, so that the registry's crates are built already. They have the
+    /// same features only if cargo builds the whole workspace, and a target with the dependencies of tests.
     pub(crate) fn build(&self, programs: &[&str]) -> Result<PathBuf, String> {
         let output = cargo()
             .current_dir(&self.directory)
@@ -63,8 +62,8 @@ impl SourceCopy {
         }
     }
 
-    /// Makes a file or directory of the copy what it is in the repository, and touches nothing that is so already:
-    /// cargo builds what was touched.
+    /// Makes a file or directory of the copy equal to the repository's. Does not touch equal files, because cargo rebuilds
+    /// touched ones.
     fn mirror(&self, path: &Path, changed: &BTreeMap<PathBuf, String>) {
         let (from, to) = (root().join(path), self.directory.join(path));
         if from.is_file() {
@@ -92,8 +91,8 @@ impl SourceCopy {
     }
 }
 
-/// The workspace with a version of its own. Cargo tells crates apart by name, version and place in the workspace: with
-/// the same version it would take those of the copy for those of the repository, and overwrite them.
+/// The version of the copy's workspace. Cargo identifies crates by name, version and path in the workspace: with the same
+/// version it would take the copy's crates for the repository's, and overwrite them.
 fn another_version() -> String {
     let text = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace can be read");
     let (before, package) = text.split_once("[workspace.package]\n").expect("the workspace has a version");

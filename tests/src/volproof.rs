@@ -9,24 +9,22 @@ use tempfile::TempDir;
 
 use crate::Results;
 
-/// Where below its directory a run finds its place for temporary files: all leftovers there are of this run.
+/// The directory for temporary files below that of a run: all leftovers in it are of this run.
 const TEMPORARY: &str = "tmp";
 
-/// One run of volproof that is about to happen, with a directory of its own.
+/// A run of volproof to be started, with a directory of its own.
 #[derive(Debug)]
 pub struct Volproof {
     command: Command,
     directory: TempDir,
 }
 
-/// What came of it.
+/// A finished run.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code; none if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
     pub stdout: String,
-    /// What it complained about.
     pub stderr: String,
     /// Its report directory, and the files put beside it, until this is dropped.
     pub directory: TempDir,
@@ -81,7 +79,7 @@ impl Volproof {
         self
     }
 
-    /// Where it runs.
+    /// The working directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -108,7 +106,7 @@ impl Default for Volproof {
 }
 
 impl Ended {
-    /// Brings together what a started run has left.
+    /// The result of a run that a test started itself.
     pub fn of(output: Output, directory: TempDir) -> Ended {
         Ended {
             code: output.status.code(),
@@ -124,14 +122,14 @@ impl Ended {
             .unwrap_or_else(|error| panic!("{error:#}\n{}", self.told()))
     }
 
-    /// What it has left in the place for temporary files.
+    /// The leftovers in its directory for temporary files.
     pub fn temporary_files(&self) -> Vec<String> {
         let entries =
             std::fs::read_dir(self.directory.path().join(TEMPORARY)).into_iter().flatten().flatten();
         entries.map(|entry| format!("file <tmp>/{}", entry.file_name().to_string_lossy())).collect()
     }
 
-    /// Everything it said, as a snapshot: the exit code, then standard output, then standard error.
+    /// The output as a snapshot: the exit code, then standard output, then standard error.
     pub fn told(&self) -> String {
         let code = self.code.map_or("a signal".to_owned(), |code| code.to_string());
         let here = self.directory.path().display().to_string();
@@ -148,7 +146,7 @@ fn block(name: &str, text: &str) -> String {
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // `cargo xtask test` has just built it, together with everything else, and says so.
+        // `cargo xtask test` has just built the program and passes its path.
         if let Some(program) = std::env::var_os("VOLPROOF_PROGRAM") {
             return PathBuf::from(program);
         }
@@ -163,7 +161,7 @@ pub fn built() -> &'static Path {
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).env("CARGO_TARGET_DIR", target());
-    // What cargo tells a test about its package would make a nested build think that something changed.
+    // Cargo's variables about the package of the test would make a nested build see changes.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_") && !matches!(name.as_str(), "CARGO_HOME" | "CARGO_TARGET_DIR") {
@@ -178,7 +176,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_path_buf()
 }
 
-/// Where cargo built this very test, and so everything else.
+/// The directory in which cargo built this test and everything else.
 pub fn target() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program");
     // target/debug/deps/<test>

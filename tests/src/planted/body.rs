@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
-/// Merges the whole file with what each mutant makes of it. In the file that comes out, a function that a mutant
-/// changes asks `crate::planted` for the mutant's name before it does anything else.
+/// Merges a file with the versions of all mutants. In the result, each function that a mutant changes first asks
+/// `crate::planted` for the name of the active mutant.
 ///
-/// Mutants that change the same function do not get in each other's way: each has a body of its own.
+/// Several mutants may change one function: each has a body of its own.
 pub(super) fn merge(whole: &str, mutants: &BTreeMap<String, String>) -> Result<String, String> {
     let bodies = bodies(whole)?;
     let mut variants: Vec<Vec<(&str, &str)>> = vec![Vec::new(); bodies.len()];
@@ -38,14 +38,14 @@ pub(super) fn merge(whole: &str, mutants: &BTreeMap<String, String>) -> Result<S
     Ok(merged + &whole[copied..])
 }
 
-/// What stands between the bodies.
+/// The text between the bodies.
 fn outside<'a>(text: &'a str, bodies: &[Range<usize>]) -> Vec<&'a str> {
     let starts = std::iter::once(0).chain(bodies.iter().map(|body| body.end));
     let ends = bodies.iter().map(|body| body.start).chain([text.len()]);
     starts.zip(ends).map(|(start, end)| &text[start..end]).collect()
 }
 
-/// Where the bodies of functions stand, braces included. A function within a function belongs to the outer one.
+/// The ranges of function bodies, braces included. A function within a function belongs to the outer one.
 fn bodies(text: &str) -> Result<Vec<Range<usize>>, String> {
     let tokens: TokenStream = text.parse().map_err(|error| format!("is no Rust: {error}"))?;
     let mut found = Vec::new();
