@@ -24,16 +24,16 @@ pub use strict::UnknownField;
 /// Why a manifest could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// It says nothing of what it is.
+    /// The object has no `kind`.
     #[error("cannot tell what the object is: it has no `kind`")]
     NoKind,
-    /// It is of a kind nothing here looks at.
+    /// The object has a kind that the manager does not use.
     #[error(
         "cannot use a `{kind}`: only pods, claims, volumes, snapshots, classes, drivers, secrets, config maps and \
          services count"
     )]
     UnknownKind { kind: String },
-    /// It is not shaped like its kind.
+    /// The object does not have the form of its kind.
     #[error("cannot read {kind} `{name}`")]
     Shape {
         kind: String,
@@ -42,7 +42,7 @@ pub enum ConvertError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// It has a field that its kind does not have.
+    /// The object has a field that its kind does not have.
     #[error("cannot read {kind} `{name}`: {field}")]
     UnknownField {
         kind: String,
@@ -56,9 +56,9 @@ pub enum ConvertError {
         kind: String,
         /// The object.
         name: String,
-        /// What it should have been.
+        /// The expected type.
         what: &'static str,
-        /// What it is.
+        /// The actual text.
         text: String,
     },
 }

@@ -14,7 +14,7 @@ use super::{Bad, environment, id, mode, quantity, runtime, storage};
 
 /// The mode of a projected volume's files unless the pod sets another.
 const DEFAULT_MODE: i32 = 0o644;
-/// How long a projected token lasts unless the pod sets another time.
+/// The default lifetime of a projected token.
 const DEFAULT_EXPIRATION: i64 = 3600;
 
 pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
@@ -65,7 +65,7 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         host_pid: spec.host_pid.unwrap_or_default(),
         host_ipc: spec.host_ipc.unwrap_or_default(),
         shares_processes: spec.share_process_namespace.unwrap_or_default(),
-        // What the API server says for a pod that says nothing.
+        // The API server's default.
         termination_grace: spec.termination_grace_period_seconds.or(Some(30)),
         node_critical: spec.priority_class_name.as_deref() == Some("system-node-critical"),
     })
@@ -102,7 +102,7 @@ fn container(kind: ContainerKind, mut container: core::Container) -> Result<Cont
     let limit = resources.limits.as_ref().and_then(|limits| limits.get("ephemeral-storage"));
     let limit = limit.map(quantity).transpose()?;
     let mut resources = resources_as_written(resources);
-    // As the API server does: what is not requested is requested up to its limit.
+    // The API server's default: a resource without a request is requested up to its limit.
     request_limits(&mut resources, |_, limit| limit.to_owned());
     let imports = container.env_from.unwrap_or_default().into_iter();
     let variables = container.env.unwrap_or_default().into_iter();

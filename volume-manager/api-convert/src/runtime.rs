@@ -1,10 +1,10 @@
-//! What runs in a container and what confines it.
+//! The program of a container, and its confinement.
 
 use api::runtime::{Port, Powers, Profile, Program};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 
-/// What is run, taken out of the container.
+/// Takes the program out of the container.
 pub(super) fn program(container: &mut core::Container, stop_signal: Option<String>) -> Program {
     Program {
         image: container.image.take().unwrap_or_default(),
@@ -56,7 +56,7 @@ fn profile(kind: &str, name: Option<String>) -> Profile {
     }
 }
 
-/// As the API writes it.
+/// An object in the API's JSON.
 pub(super) fn written(object: &impl Serialize) -> String {
     serde_json::to_string(object).expect("what was read can be written")
 }

@@ -9,7 +9,7 @@ use super::Bad;
 pub(super) fn service(service: core::Service, meta: Meta) -> Result<Service, Bad> {
     let spec = service.spec.unwrap_or_default();
     let address = match spec.type_.as_deref() {
-        // It is another name of something that is elsewhere.
+        // An external name has no address in the cluster.
         Some("ExternalName") => Service::NO_ADDRESS.to_owned(),
         _ => spec.cluster_ip.unwrap_or_default(),
     };

@@ -13,7 +13,7 @@ use serde_json::{Error, Map, Value};
 /// A field that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownField {
-    /// Where it stands, such as `spec.containers[0].volumeMount`.
+    /// The path of the field, such as `spec.containers[0].volumeMount`.
     pub path: String,
     /// The field of that place whose name is most like it.
     pub nearest: &'static str,

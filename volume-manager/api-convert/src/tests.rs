@@ -1,4 +1,4 @@
-//! A manifest of each kind, and what is left of it.
+//! A manifest of each kind, and its conversion.
 
 use api::environment::Variable;
 use api::{PersistentSource, ServicePort};
@@ -380,7 +380,7 @@ fn field_that_a_kind_does_not_have_is_told_with_the_nearest() {
              `volumeMounts`"
             .to_owned())
     );
-    // One without a value is one that was left out, and a map has the names that its author gives.
+    // A field that is null counts as left out, and the keys of a map are the author's.
     assert_eq!(pod(json!({"name": "c", "volumeMount": null})).map_err(told), Ok(1));
     assert_eq!(
         pod(json!({"name": "c", "resources": {"limits": {"example.com/x": "1"}}})).map_err(told),

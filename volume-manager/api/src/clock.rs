@@ -1,8 +1,8 @@
 //! The only source of time: every deadline, period and back-off reads a [`Clock`].
 //!
 //! There is no wall time in the manager. Three kinds of clock exist in two types: [`TokioClock`] is the real
-//! one, and on a paused runtime the simulated one; [`AdvancingClock`] is real, too, but can be told to skip,
-//! so that a case that proves a back-off of two minutes does not wait for it.
+//! one, and on a paused runtime the simulated one; [`AdvancingClock`] is real, too, and can be advanced, so that
+//! a case about a back-off of two minutes does not wait for it.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that asks the runtime for the time")]
 
@@ -69,7 +69,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// A real clock that runs ahead of the runtime's by as much as it was told to. Clones are the same clock.
+/// A real clock that runs ahead of the runtime's by as much as it was advanced. Clones are the same clock.
 #[derive(Debug, Clone)]
 pub struct AdvancingClock {
     ahead: Arc<watch::Sender<Duration>>,

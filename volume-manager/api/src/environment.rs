@@ -17,16 +17,16 @@ impl Variable {
     }
 }
 
-/// Where the value of a variable comes from.
+/// The source of a variable's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
-    /// It is written down, with variables before it in it.
+    /// A text, which may refer to earlier variables.
     Text(String),
     /// A field of the pod, by its path.
     Field(String),
     /// A limit or a request.
     Amount {
-        /// Whose; empty for the container's own.
+        /// The container with the resource; empty for the own one.
         container: String,
         /// Which, such as `limits.cpu`.
         resource: String,
@@ -46,11 +46,11 @@ pub struct Holder {
     pub kind: HolderKind,
     /// Its name; it is in the pod's namespace.
     pub name: String,
-    /// Whether a container can do without it, or without what it should hold.
+    /// Whether the object or the key may be missing.
     pub optional: bool,
 }
 
-/// What holds values.
+/// The kind of an object with values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HolderKind {
     ConfigMap,
@@ -62,6 +62,6 @@ pub enum HolderKind {
 pub struct Import {
     /// The object.
     pub holder: Holder,
-    /// What their names begin with, before the object's keys.
+    /// The prefix of the variables' names, before the object's keys.
     pub prefix: String,
 }

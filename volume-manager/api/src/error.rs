@@ -1,9 +1,8 @@
-//! What an error says about the step it ended, and how an error is written into one line.
+//! The class of an error, and an error in one line.
 
 use std::error::Error;
 
-/// What an error says about the step it ended. It is decided where the error is born and never guessed from
-/// its text.
+/// The effect of a failed step, as its error implies it. Set where the error arises, and never guessed from the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorClass {
     /// The step is over and certainly did nothing that lasts.

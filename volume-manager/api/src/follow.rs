@@ -9,15 +9,15 @@ use tokio::sync::mpsc;
 use crate::clock::{Clock, Instant};
 use crate::{ApiSource, Change, Key, Kind, Object, Watch};
 
-/// How long to wait before following again what could not be followed.
+/// The pause after a failed watch.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is heard of the objects of a kind.
+/// News about the objects of a kind.
 #[derive(Debug)]
 pub enum News {
     /// An object exists, is new, or has changed.
     Applied(Object),
-    /// An object is gone; this is what it last was.
+    /// An object was deleted; this is its last version.
     Deleted(Object),
     /// These objects exist and no others. All other known ones were deleted while the stream was interrupted.
     Only(BTreeSet<Key>),
@@ -30,7 +30,7 @@ pub struct Following {
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
     watch: Option<Watch>,
-    /// What the stream has named so far, until it has named everything.
+    /// The objects that the stream has named so far, until it has named all.
     named: BTreeSet<Key>,
     all_named: bool,
     /// When to begin again.
@@ -48,7 +48,7 @@ impl Following {
         self.kind
     }
 
-    /// What is heard next. May be dropped at any time: nothing is lost.
+    /// The next news. The future may be dropped at any time without losing any.
     pub async fn next(&mut self) -> News {
         loop {
             let Some(watch) = &mut self.watch else {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use super::{ApiError, ApiSource, Key, Kind, Object, Patch, Token, TokenRequest, Watch};
 use crate::clock::{Clock, Instant};
 
-/// What a token lasts whose request leaves that to the server.
+/// The lifetime of a token whose request names none.
 const DEFAULT_LIFE: Duration = Duration::from_secs(3600);
 
 /// No token is kept for longer.
@@ -124,7 +124,7 @@ mod tests {
     use crate::testing::OneObject;
     use crate::{Reference, Sensitive};
 
-    /// Gives tokens by number, and none when it is told so.
+    /// An API that issues numbered tokens, and fails on order.
     #[derive(Debug, Default)]
     struct Numbered {
         given: AtomicU64,

@@ -1,7 +1,7 @@
-//! What the manager reads from and writes to the Kubernetes API, and the trait it does that through.
+//! The objects of the Kubernetes API that the manager reads and writes, and the trait for that.
 //!
-//! The objects in here are lean: what a volume manager and the controllers around it look at, and nothing
-//! else. Kubernetes' own shapes exist only in the crate `api-convert`, at the edge. An [`ApiSource`] may be an
+//! The objects are lean: they have only the fields that a volume manager and the controllers around it use.
+//! Kubernetes' own types exist only in the crate `api-convert`, at the edge. An [`ApiSource`] may be an
 //! in-memory cluster, the same behind a socket, or a real API server. Names, amounts, the clock and the classes
 //! of errors are here, too, since the node and the cluster side share them. Nothing here does I/O.
 
@@ -81,7 +81,7 @@ pub trait ApiSource: fmt::Debug + Send + Sync + 'static {
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError>;
 }
 
-/// What an [`ApiSource`] can fail with. The three that callers tell apart have names; all else is a refusal.
+/// An error of an [`ApiSource`]. The three errors that callers distinguish have names; all others are refusals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ApiError {
     /// There is no such object.
@@ -93,18 +93,18 @@ pub enum ApiError {
     /// The object has changed since it was read, or exists already.
     #[error("operation cannot be fulfilled on {} \"{}\": {reason}", key.kind.plural(), key.name)]
     Conflict {
-        /// What was to be written.
+        /// The object to be written.
         key: Key,
-        /// What it collided with.
+        /// The conflict.
         reason: String,
     },
     /// No answer: the server is away, overloaded or too slow. What was asked may have been done.
     #[error("the API server did not answer: {reason}")]
     Unavailable {
-        /// What happened instead.
+        /// The reason.
         reason: String,
     },
-    /// The server said no, and will say so again.
+    /// The server refused the request, and would refuse it again.
     #[error("the API server refused {} \"{}\": {reason}", key.kind.plural(), key.name)]
     Refused {
         /// What was asked for.
@@ -134,12 +134,12 @@ impl ApiError {
 /// A stream of changes of one kind.
 pub type Watch = mpsc::UnboundedReceiver<Change>;
 
-/// One line of a [`Watch`].
+/// An event of a [`Watch`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Change {
     /// An object exists, is new, or has changed.
     Applied(Object),
-    /// An object is gone; this is what it last was.
+    /// An object was deleted; this is its last version.
     Deleted(Object),
     /// Everything that existed when the watch began has been sent.
     Synced,
@@ -189,7 +189,7 @@ pub trait Resource: Sized + Clone + Send + Sync + 'static {
     fn meta(&self) -> &Meta;
     /// Wraps it for an [`ApiSource`].
     fn into_object(self) -> Object;
-    /// The same without a copy.
+    /// The object without a copy.
     fn from_arc(object: Arc<Self>) -> Object;
     /// Takes it out again, if it is of this kind.
     fn from_object(object: Object) -> Option<Arc<Self>>;

@@ -11,17 +11,16 @@ pub struct Node {
     /// Metadata, with the labels affinity is judged by.
     pub meta: Meta,
     pub taints: Vec<Taint>,
-    /// Whether its agent is alive and well.
+    /// Whether the node is ready.
     pub ready: bool,
     /// The volumes the node uses, or may use.
     pub volumes_in_use: Vec<VolumeName>,
     /// The volumes the controller has attached to it.
     pub volumes_attached: Vec<AttachedVolume>,
-    /// What pods may use of it.
     pub allocatable: Allocatable,
 }
 
-/// What pods may use of a node; zero is unknown.
+/// The resources of a node for pods; zero is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Allocatable {
@@ -44,7 +43,7 @@ impl Node {
 pub struct AttachedVolume {
     /// Its unique name.
     pub name: VolumeName,
-    /// Where its device is; empty for CSI.
+    /// The path of its device; empty for CSI.
     pub device_path: String,
 }
 
@@ -68,7 +67,7 @@ pub struct CsiNode {
     pub drivers: Vec<CsiNodeDriver>,
 }
 
-/// One driver of a node.
+/// A driver of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiNodeDriver {
     pub name: String,
@@ -76,6 +75,6 @@ pub struct CsiNodeDriver {
     pub node_id: String,
     /// The keys of its topology, in order.
     pub topology_keys: Vec<String>,
-    /// How many of its volumes fit the node; `None` for any number.
+    /// The most volumes of the driver on the node; `None` for any number.
     pub allocatable: Option<i32>,
 }

@@ -1,4 +1,4 @@
-//! What every object has, and the small values many of them hold.
+//! The metadata of every object, and small values that many have.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +24,11 @@ pub struct Meta {
     pub deleted: Option<String>,
     /// Seconds a deleted pod was given.
     pub deletion_grace: Option<i64>,
-    /// What must be done before it may really go.
+    /// The object is deleted when these are removed.
     pub finalizers: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Whom it belongs to.
+    /// The owners of the object.
     pub owners: Vec<Owner>,
 }
 
@@ -54,7 +54,7 @@ impl Meta {
     }
 }
 
-/// One owner of an object.
+/// An owner of an object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
     pub api_version: String,
@@ -62,9 +62,9 @@ pub struct Owner {
     pub name: String,
     /// Its identity.
     pub uid: String,
-    /// Whether it is the one that controls the object.
+    /// Whether this owner controls the object.
     pub controller: bool,
-    /// Whether it waits for the object when it is deleted in the foreground.
+    /// Whether a foreground deletion of the owner waits for the object.
     pub block_deletion: bool,
 }
 
@@ -121,7 +121,7 @@ impl Bytes {
     }
 }
 
-/// What a suffix multiplies by and divides by.
+/// The factor and the divisor of a suffix.
 fn scale(suffix: &str) -> Option<(u128, u128)> {
     let binary = |power: u32| Some((1u128 << (10 * power), 1));
     let decimal = |power: u32| Some((10u128.pow(power), 1));

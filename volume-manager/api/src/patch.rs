@@ -21,7 +21,6 @@ pub struct Patch {
     pub key: Key,
     /// If not empty, the write is refused as a conflict unless this is the stored version.
     pub resource_version: String,
-    /// What to change.
     pub body: PatchBody,
 }
 
@@ -37,12 +36,12 @@ impl Patch {
     }
 }
 
-/// What a [`Patch`] changes.
+/// The change of a [`Patch`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PatchBody {
-    /// The volumes a node says it uses.
+    /// `volumesInUse` of a node.
     VolumesInUse(Vec<VolumeName>),
-    /// The volumes the controller says are attached to a node.
+    /// `volumesAttached` of a node.
     VolumesAttached(Vec<AttachedVolume>),
     /// Labels and annotations of any object: a value sets, `None` removes.
     Metadata { labels: BTreeMap<String, Option<String>>, annotations: BTreeMap<String, Option<String>> },
@@ -52,26 +51,26 @@ pub enum PatchBody {
     ClaimStatus(ClaimStatusPatch),
     /// The status of an attachment.
     AttachmentStatus {
-        /// Whether it is attached.
+        /// Whether the volume is attached.
         attached: bool,
-        /// What the driver said.
+        /// The driver's `publish_context`.
         metadata: BTreeMap<String, String>,
         /// Why attaching failed.
         attach_error: Option<AttachmentError>,
         /// Why detaching failed.
         detach_error: Option<AttachmentError>,
     },
-    /// What a persistent volume can hold.
+    /// The capacity of a persistent volume.
     Capacity(Bytes),
     /// The class of attributes that a persistent volume has.
     AttributesClass(String),
-    /// The status of a snapshot, all of it.
+    /// The whole status of a snapshot.
     SnapshotStatus(SnapshotStatus),
-    /// The status of a snapshot's content, all of it.
+    /// The whole status of a snapshot's content.
     ContentStatus(ContentStatus),
     /// The drivers of a node.
     CsiNodeDrivers(Vec<CsiNodeDriver>),
-    /// The phase of a pod and why it has it.
+    /// The phase of a pod, with its reason.
     PodPhase {
         phase: String,
         /// One word for machines.
@@ -141,11 +140,11 @@ fn merge(into: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<S
 /// A write to the status of a claim. What is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClaimStatusPatch {
-    /// What it can hold.
+    /// The capacity of the claim.
     pub capacity: Option<Bytes>,
-    /// What it is being grown to.
+    /// The size of an expansion under way.
     pub allocated: Option<Bytes>,
-    /// How far growing has come; empty when it is over.
+    /// The progress of an expansion; empty when it is over.
     pub resize: Option<String>,
     /// All its conditions.
     pub conditions: Option<Vec<Condition>>,

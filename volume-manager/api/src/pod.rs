@@ -24,7 +24,7 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// Limits and requests of all its containers together, as written: `limits.memory` and so on.
     pub resources: BTreeMap<String, String>,
-    /// What holds for all its containers.
+    /// The security context of all its containers.
     pub security: PodSecurity,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or empty.
     pub phase: String,
@@ -36,11 +36,11 @@ pub struct Pod {
     pub host_network: bool,
     /// The host name it asked for.
     pub hostname: String,
-    /// The host name that overrides all others, as the API has it: even an empty one overrides.
+    /// The host name that overrides all others, even if it is empty.
     pub hostname_override: Option<String>,
     /// The subdomain it asked for.
     pub subdomain: String,
-    /// Whether its containers are told of no services but the API's (`enableServiceLinks: false`).
+    /// Whether its containers have variables of the API's service only (`enableServiceLinks: false`).
     pub without_services: bool,
     /// Addresses it wants in its hosts file, with their names.
     pub host_aliases: Vec<HostAlias>,
@@ -54,11 +54,11 @@ pub struct Pod {
     pub shares_processes: bool,
     /// Seconds it is given to end.
     pub termination_grace: Option<i64>,
-    /// Whether its node cannot do without it (`priorityClassName: system-node-critical`).
+    /// Whether its priority class is `system-node-critical`.
     pub node_critical: bool,
 }
 
-/// What a pod asks for on behalf of all its containers.
+/// The security context of a pod, for all its containers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSecurity {
@@ -72,7 +72,7 @@ pub struct PodSecurity {
     pub supplemental_groups: Vec<u32>,
     /// `Merge` or `Strict`: whether the image adds groups of its user; empty for the default.
     pub supplemental_groups_policy: String,
-    /// What confines containers that say nothing else.
+    /// The confinement of containers without one of their own.
     pub confinement: Confinement,
     /// The SELinux label containers run with unless they say otherwise.
     pub selinux: Option<SeLinuxOptions>,
@@ -92,7 +92,7 @@ pub struct SeLinuxOptions {
     pub level: String,
 }
 
-/// One line of `hostAliases`.
+/// A line of `hostAliases`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostAlias {
     /// The address.
@@ -128,16 +128,15 @@ pub struct Container {
     pub run_as_user: Option<u32>,
     /// Its SELinux label.
     pub selinux: Option<SeLinuxOptions>,
-    /// Whether it may do anything.
+    /// Whether the container is privileged.
     pub privileged: bool,
-    /// What it may do of its own.
+    /// The privileges of its own security context.
     pub powers: Powers,
-    /// What confines it, where it says something else than its pod.
+    /// The confinement, where it differs from the pod's.
     pub confinement: Confinement,
-    /// What runs in it.
     pub program: Program,
     pub ports: Vec<Port>,
-    /// What is done before it is stopped, as the API writes it.
+    /// The preStop hook, in the API's JSON.
     pub pre_stop: Option<String>,
     /// The container whose processes it sees, if it is an ephemeral one; empty for none.
     pub target: String,
@@ -145,11 +144,11 @@ pub struct Container {
     pub ephemeral_storage_limit: Option<Bytes>,
     /// Its resource limits and requests as written, for the downward API (`limits.cpu` and so on).
     pub resources: BTreeMap<String, String>,
-    /// Where its last words are read from; empty if nowhere.
+    /// The path of its termination message; empty for none.
     pub termination_message_path: String,
     /// `File` or `FallbackToLogsOnError`: where they are looked for.
     pub termination_message_policy: String,
-    /// Objects of which all that they hold are variables of it.
+    /// Objects whose keys are all variables of the container.
     pub imports: Vec<Import>,
     /// Its own variables, in order.
     pub environment: Vec<Variable>,
@@ -169,7 +168,7 @@ pub struct VolumeMount {
     pub recursive_read_only: String,
     /// Which part of the volume; empty for all.
     pub sub_path: String,
-    /// The same with variables of the environment in it; empty for none.
+    /// `subPathExpr`: a sub-path with variables of the environment; empty for none.
     pub sub_path_expr: String,
     /// `None`, `HostToContainer` or `Bidirectional`; empty for the default.
     pub propagation: String,
@@ -189,11 +188,10 @@ pub struct VolumeDevice {
 pub struct PodVolume {
     /// Its name, which containers refer to.
     pub name: OuterName,
-    /// Where it comes from.
     pub source: VolumeSource,
 }
 
-/// Where a volume of a pod comes from.
+/// The source of a pod's volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum VolumeSource {
     Claim {
@@ -204,7 +202,7 @@ pub enum VolumeSource {
     },
     /// A claim that is made for the pod and dies with it; its name is `<pod>-<volume>`.
     Ephemeral {
-        /// What it is made from.
+        /// The template of the claim.
         template: Box<ClaimTemplate>,
     },
     /// A CSI volume that exists only for this pod.
@@ -219,7 +217,7 @@ pub enum VolumeSource {
     /// A path of the node.
     HostPath {
         path: String,
-        /// What must be there; empty for anything.
+        /// The required type; empty for any.
         kind: String,
     },
     /// An export of an NFS server.
@@ -243,7 +241,6 @@ pub enum VolumeSource {
     },
     /// Several of these in one directory.
     Projected {
-        /// What it is made of.
         sources: Vec<Projection>,
         /// Mode of files that give none.
         default_mode: u32,
@@ -301,7 +298,7 @@ pub struct Content {
     pub optional: bool,
 }
 
-/// One key as a file.
+/// A key as a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyFile {
     pub key: String,
@@ -310,7 +307,7 @@ pub struct KeyFile {
     pub mode: Option<u32>,
 }
 
-/// One field as a file.
+/// A field as a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DownwardItem {
@@ -320,14 +317,14 @@ pub struct DownwardItem {
     pub field: String,
     /// A resource, such as `limits.cpu`; empty for a field.
     pub resource: String,
-    /// Whose resource it is.
+    /// The container with the resource.
     pub container: String,
-    /// What the amount is divided by.
+    /// The divisor of the amount.
     pub divisor: String,
     pub mode: Option<u32>,
 }
 
-/// One part of a projected volume.
+/// A source of a projected volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Projection {
     Secret(Content),
@@ -339,7 +336,7 @@ pub enum Projection {
     },
     /// A token of the pod's service account.
     ServiceAccountToken {
-        /// Whom it is for; empty for the API server.
+        /// The audience that accepts the token; empty for the API server.
         audience: String,
         /// Seconds it lasts.
         expiration: i64,
@@ -410,7 +407,7 @@ impl Pod {
         used.filter_map(|volume| self.claim(volume))
     }
 
-    /// The user all containers agree on; `None` if one differs or says nothing.
+    /// The user of all containers; `None` if one differs or has none.
     pub fn common_user(&self) -> Option<u32> {
         let mut users = self.containers.iter().map(|c| c.run_as_user.or(self.security.run_as_user));
         let first = users.next()??;

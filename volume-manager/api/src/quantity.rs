@@ -2,7 +2,7 @@
 
 use crate::Bytes;
 
-/// A quantity in thousandths: processors are counted in those. `None` for what is no quantity.
+/// A quantity in thousandths, in which processors are counted. `None` if the text is no quantity.
 pub fn thousandths(text: &str) -> Option<u128> {
     if let Some(milli) = text.strip_suffix('m') {
         return milli.parse().ok();

@@ -1,25 +1,25 @@
-//! What a container's runtime is told and volumes have nothing to do with.
+//! Fields of a container for its runtime that do not concern volumes.
 
 use serde::{Deserialize, Serialize};
 
-/// What runs in a container.
+/// The program of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Program {
     pub image: String,
-    /// What is run instead of what the image would run.
+    /// The command, instead of the image's.
     pub command: Vec<String>,
     /// Its arguments, instead of the image's.
     pub args: Vec<String>,
-    /// Where; empty for where the image says.
+    /// The working directory; empty for the image's.
     pub working_dir: String,
-    /// Whether its input is kept open.
+    /// Whether its standard input is kept open.
     pub stdin: bool,
-    /// Whether its input ends when who was first attached to it leaves.
+    /// Whether its standard input ends with the first attached client.
     pub stdin_once: bool,
     /// Whether it has a terminal.
     pub tty: bool,
-    /// How it is told to stop; empty for the image's way.
+    /// The stop signal; empty for the image's.
     pub stop_signal: String,
 }
 
@@ -48,7 +48,7 @@ fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-/// What confines a container, as it says itself or as its pod says for all.
+/// The confinement of a container, from its own security context or the pod's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Confinement {
@@ -63,7 +63,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// What holds for a container: what it says, and where it says nothing what its pod says.
+    /// The effective confinement of a container: its own fields, and the pod's for those it does not set.
     pub fn or(&self, pods: &Self) -> Self {
         Self {
             run_as_group: self.run_as_group.or(pods.run_as_group),
@@ -81,11 +81,11 @@ pub enum Profile {
     RuntimeDefault,
     /// None.
     Unconfined,
-    /// One of the node's, by its name.
+    /// A profile of the node, by its name.
     Localhost(String),
 }
 
-/// What only a container itself says of what it may do.
+/// Privileges that only a container's own security context has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Powers {
@@ -93,7 +93,7 @@ pub struct Powers {
     pub add: Vec<String>,
     /// Capabilities it is to do without.
     pub drop: Vec<String>,
-    /// Whether it never gets more than it has at first (`allowPrivilegeEscalation: false`).
+    /// Whether it cannot gain privileges (`allowPrivilegeEscalation: false`).
     pub no_new_privileges: bool,
     /// Whether it cannot write to its root.
     pub read_only_root: bool,

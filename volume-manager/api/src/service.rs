@@ -1,4 +1,4 @@
-//! Services, as far as containers are told of them.
+//! Services: the fields that become variables of containers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use super::object::Meta;
 pub struct Service {
     /// Metadata.
     pub meta: Meta,
-    /// The address in the cluster that stands for all behind it; empty until the API server has given it one, and
-    /// `None` for those that have none.
+    /// The service's address in the cluster; empty until the API server has assigned one, and `None` for a service without
+    /// one.
     pub address: String,
     /// Its ports, in order.
     pub ports: Vec<ServicePort>,
@@ -31,7 +31,7 @@ impl Service {
     /// The address of a service that has none.
     pub const NO_ADDRESS: &str = "None";
 
-    /// Whether it can be reached by an address of its own.
+    /// Whether the service has an address of its own.
     pub fn has_address(&self) -> bool {
         !self.address.is_empty() && self.address != Self::NO_ADDRESS
     }

@@ -67,12 +67,12 @@ pub struct SnapshotContent {
     pub status: ContentStatus,
 }
 
-/// Where the data of a content comes from, in the driver's names.
+/// The source of a content, by the driver's ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentSource {
-    /// It is cut from this volume.
+    /// A snapshot of this volume is to be taken.
     Volume(String),
-    /// It exists.
+    /// The snapshot exists already.
     Snapshot(String),
 }
 

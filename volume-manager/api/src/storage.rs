@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::object::{Bytes, Meta};
 use crate::names::{DriverName, Namespaced, VolumeHandle};
 
-/// How many may use a volume, and how.
+/// An access mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AccessMode {
     /// One node reads and writes.
@@ -44,19 +44,17 @@ impl std::fmt::Display for VolumeMode {
 pub struct Claim {
     /// Metadata.
     pub meta: Meta,
-    /// What it asks for.
     pub spec: ClaimSpec,
-    /// What became of it.
     pub status: ClaimStatus,
 }
 
-/// What a claim asks for.
+/// The spec of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimSpec {
     /// How it will be used.
     pub access_modes: Vec<AccessMode>,
-    /// How much it wants.
+    /// The requested size.
     pub request: Bytes,
     /// The volume it is bound to; empty if none yet.
     pub volume: String,
@@ -72,7 +70,7 @@ pub struct ClaimSpec {
     pub selector: Option<Vec<Requirement>>,
 }
 
-/// What a new volume starts as a copy of.
+/// The source of a new volume's data.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DataSource {
     /// `PersistentVolumeClaim` or `VolumeSnapshot`.
@@ -80,7 +78,7 @@ pub struct DataSource {
     pub name: String,
 }
 
-/// What an ephemeral claim is made from.
+/// The template of an ephemeral claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimTemplate {
@@ -92,7 +90,7 @@ pub struct ClaimTemplate {
     pub spec: ClaimSpec,
 }
 
-/// Where a claim is in its life.
+/// The phase of a claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimPhase {
     /// Without a volume.
@@ -100,21 +98,20 @@ pub enum ClaimPhase {
     Pending,
     /// With one.
     Bound,
-    /// Its volume is gone.
+    /// The claim's volume is gone.
     Lost,
 }
 
-/// What became of a claim.
+/// The status of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimStatus {
-    /// Where it is in its life.
     pub phase: ClaimPhase,
-    /// What it can hold; zero if unknown.
+    /// The capacity; zero if unknown.
     pub capacity: Bytes,
-    /// What it is being grown to.
+    /// The size of an expansion under way.
     pub allocated: Option<Bytes>,
-    /// How far growing has come, such as `NodeResizePending`; empty if it is not being grown.
+    /// The progress of an expansion, such as `NodeResizePending`; empty if none is under way.
     pub resize: String,
     pub conditions: Vec<Condition>,
     /// The class of attributes that its volume has; empty for the driver's own.
@@ -131,7 +128,7 @@ pub struct Modifying {
     pub progress: ModifyProgress,
 }
 
-/// How far a change of attributes has come.
+/// The progress of a change of attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModifyProgress {
     /// The target does not exist yet, or is another driver's.
@@ -161,7 +158,7 @@ pub struct Volume {
     pub meta: Meta,
     /// What it can hold.
     pub capacity: Bytes,
-    /// How it may be used. Their order matters: CSI is told the first.
+    /// The access modes in their order: CSI gets the first one.
     pub access_modes: Vec<AccessMode>,
     /// The claim it is bound to.
     pub claim: Option<ClaimReference>,
@@ -169,9 +166,8 @@ pub struct Volume {
     pub mount_options: Vec<String>,
     /// A directory or a device; an object without it is refused.
     pub mode: Option<VolumeMode>,
-    /// Where it can be reached from.
+    /// The nodes from which the volume is accessible.
     pub affinity: Option<NodeAffinity>,
-    /// Where its data is.
     pub source: PersistentSource,
     /// `Retain` or `Delete`.
     pub reclaim: String,
@@ -192,7 +188,7 @@ pub struct ClaimReference {
     pub uid: String,
 }
 
-/// Where the data of a persistent volume is.
+/// The source of a persistent volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PersistentSource {
     /// With a CSI driver.
@@ -208,7 +204,7 @@ pub enum PersistentSource {
     /// A path of the node that the pod runs on.
     HostPath {
         path: String,
-        /// What must be there; empty for anything.
+        /// The required type; empty for any.
         kind: String,
     },
     /// A path or device of one node.
@@ -268,14 +264,14 @@ pub struct NodeAffinity {
     pub terms: Vec<Vec<Requirement>>,
 }
 
-/// One requirement on a node's labels.
+/// A requirement on a node's labels.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requirement {
     /// The label.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
-    /// What it is compared with.
+    /// The values to compare with.
     pub values: Vec<String>,
 }
 
@@ -322,7 +318,7 @@ pub struct Class {
     pub reclaim: String,
     /// Options of the mounts of its volumes.
     pub mount_options: Vec<String>,
-    /// Whether its claims may grow.
+    /// Whether claims of the class may be expanded.
     pub allow_expansion: bool,
     /// Whether a volume is made only once a pod wants it.
     pub wait_for_consumer: bool,
@@ -338,7 +334,7 @@ pub struct AttributesClass {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What a CSI driver wants from a node.
+/// The spec of a CSIDriver object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CsiDriver {
@@ -394,7 +390,7 @@ pub enum FsGroupPolicy {
     ReadWriteOnceWithFsType,
 }
 
-/// Where a CSI volume comes from.
+/// The lifecycle mode of a CSI volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LifecycleMode {
     /// From a claim.
@@ -404,10 +400,10 @@ pub enum LifecycleMode {
     Ephemeral,
 }
 
-/// One token a driver asked for.
+/// A token that a driver asks for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriverToken {
-    /// Whom it is for.
+    /// The audience that accepts the token.
     pub audience: String,
     /// Seconds it lasts; `None` for the server's choice.
     pub expiration: Option<i64>,
@@ -426,7 +422,7 @@ pub struct Attachment {
     pub volume: String,
     /// Whether the driver has attached it.
     pub attached: bool,
-    /// What the driver said, handed to the node's calls as publish context.
+    /// The driver's `publish_context`, which the node passes on in its calls.
     pub metadata: BTreeMap<String, String>,
     /// Why attaching failed last.
     pub attach_error: Option<AttachmentError>,

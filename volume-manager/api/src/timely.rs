@@ -1,7 +1,7 @@
 //! An API that answers in time, or says that it did not.
 //!
-//! A server that takes requests and never answers would block its caller for ever: a pod would not be synced any more,
-//! a restart never corrected. Wraps another [`ApiSource`]; touches nothing else.
+//! A server that accepts requests without answering would block its caller for ever: a pod would not be synced any more,
+//! and recovery would not end. Wraps another [`ApiSource`]; touches nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use super::{ApiError, ApiSource, Key, Kind, Object, Patch, Token, TokenRequest, Watch};
 use crate::clock::{self, Clock};
 
-/// How long a request may take. A healthy server answers in a fraction of it; after that the caller retries, with its
-/// own back-off.
+/// The time limit of a request. A healthy server answers in a fraction of it; after it the caller retries with its own
+/// back-off.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// An API whose requests end.
@@ -23,7 +23,7 @@ pub struct Timely {
 }
 
 impl Timely {
-    /// The same API, with a limit on each request.
+    /// The API with a time limit on each request.
     pub fn shared(inner: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Arc<dyn ApiSource> {
         Arc::new(Self { inner, clock })
     }

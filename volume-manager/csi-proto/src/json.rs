@@ -21,7 +21,7 @@ pub const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// Neither contract has such a method.
+    /// Neither CSI nor the API of plugin registration has such a method.
     #[error("cannot find the method `{method}`")]
     UnknownMethod {
         /// The requested path.

@@ -1,6 +1,6 @@
 //! File systems of the simulated kernel: inodes, names, owners, modes. Touches nothing real.
 //!
-//! There are no hard links, so an inode has one name and one place, and stands for its dentry as well.
+//! There are no hard links, so an inode has one name and one directory, and is its dentry as well.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -41,7 +41,7 @@ pub(crate) fn run(program: &str, arguments: &[String]) -> Result<Ran> {
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut child = command.spawn().map_err(failed)?;
-    // It holds write ends of the pipe, without which the read below ends.
+    // The command holds write ends of the pipe, which would keep the read below from ending.
     drop(command);
     let mut output = Vec::new();
     reader.read_to_end(&mut output).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! The way to what is changed below the node's root: no link is followed there. Only the node has a reason to put
-//! something into its tree, and a link would lead a delete or a write out of it. Touches nothing itself.
+//! Resolves paths below the node's root without following links, for changes there: a link, which only a driver or a pod
+//! can have made, would lead a delete or a write out of the tree. Touches nothing itself.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -13,7 +13,7 @@ use crate::mount_table::{MountEntry, MountTable};
 
 const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
 
-/// How often a table that changes under the reader is read again.
+/// The most readings of a table that changes while it is read.
 const TRIES: usize = 10;
 
 pub(super) fn table() -> Result<MountTable> {

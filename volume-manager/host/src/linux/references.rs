@@ -23,7 +23,7 @@ pub(super) struct Mounts {
     last: Mutex<Look>,
 }
 
-/// One look at all mounts.
+/// The result of one look at all mounts.
 #[derive(Debug, Default)]
 struct Look {
     /// From 1; 0 before the first look.
