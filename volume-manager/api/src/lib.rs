@@ -101,7 +101,7 @@ pub enum ApiError {
     /// No answer: the server is away, overloaded or too slow. What was asked may have been done.
     #[error("the API server did not answer: {reason}")]
     Unavailable {
-        /// The reason.
+        /// The error of the connection, or of the server.
         reason: String,
     },
     /// The server refused the request, and would refuse it again.

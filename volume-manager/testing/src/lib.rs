@@ -1,5 +1,5 @@
-//! The toy world of tests: an API in memory, a driver that answers as its script says, and a plugin whose volumes exist
-//! only in a list of what was done to them. The simulation keeps its objects in the same [`Store`].
+//! The toy world of tests: an API in memory, a scripted driver, and a plugin whose volumes exist only in a list of their
+//! operations. The simulation keeps its objects in the same [`Store`].
 
 mod memory_api;
 pub mod pipe;

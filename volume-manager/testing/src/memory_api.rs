@@ -74,17 +74,17 @@ impl MemoryApi {
         self.resumed.notify_waiters();
     }
 
-    /// From now on no single object can be read, while writes go through.
+    /// Lets later reads of single objects fail, and not writes.
     pub fn hide(&self) {
         self.lock().hidden = true;
     }
 
-    /// From now on every patch is refused as a conflict.
+    /// Refuses every later patch as a conflict.
     pub fn freeze(&self) {
         self.lock().frozen = true;
     }
 
-    /// From now on a deleted object is only marked so, until it is [removed](Self::remove).
+    /// Marks later deleted objects only as deleted, until they are [removed](Self::remove).
     pub fn keep_deleted(&self) {
         self.lock().lingers = true;
     }

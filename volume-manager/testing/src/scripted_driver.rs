@@ -1,4 +1,4 @@
-//! A driver that does nearly nothing, writes down each call, and answers as its script says.
+//! A driver that does nearly nothing, records each call, and answers by its script.
 
 #![expect(clippy::disallowed_methods, reason = "a driver has hands of its own, and no host")]
 
@@ -20,7 +20,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::pipe;
 
-/// What happened, in order, with the bench's root as `$R`.
+/// The recorded lines in order, with the bench's root as `$R`.
 #[derive(Debug, Clone)]
 pub struct Story {
     root: String,
@@ -52,13 +52,13 @@ impl Story {
     }
 }
 
-/// What a call is answered with.
+/// The answer to a call.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// As if nothing had been told.
+    /// The default: the call works.
     Work,
     Fail(Code),
-    /// Fails, and says this.
+    /// Fails with this message.
     Say(Code, String),
     /// Does its work, then fails.
     DoAndFail(Code),
@@ -78,7 +78,7 @@ struct State {
     verbose: bool,
     connections: usize,
     down: bool,
-    /// What a published device leads to.
+    /// The target of a published device's link.
     device: Option<std::path::PathBuf>,
     stats: NodeGetVolumeStatsResponse,
     info: NodeGetInfoResponse,
@@ -99,12 +99,12 @@ impl ScriptedDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what it can do.
+    /// Sets its capabilities.
     pub fn can(&self, capabilities: &[Capability]) {
         self.can_all(capabilities.iter().map(|capability| *capability as i32));
     }
 
-    /// The same by numbers, whether or not they mean anything.
+    /// Sets its capabilities by numbers, known or unknown.
     pub fn can_all(&self, capabilities: impl IntoIterator<Item = i32>) {
         self.state().capabilities = capabilities.into_iter().collect();
     }
@@ -118,7 +118,7 @@ impl ScriptedDriver {
         self.answer(method, &[Answer::Fail(code)]);
     }
 
-    /// From now on requests are written down in full.
+    /// Records later requests in full.
     pub fn tell_all(&self) {
         self.state().verbose = true;
     }
@@ -128,12 +128,12 @@ impl ScriptedDriver {
         self.state().down = down;
     }
 
-    /// How many connections there were.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.state().connections
     }
 
-    /// From now on devices are published as a link to this one.
+    /// Publishes later devices as a link to this one.
     pub fn set_device(&self, device: &Path) {
         self.state().device = Some(device.to_owned());
     }
@@ -146,7 +146,7 @@ impl ScriptedDriver {
         self.state().stats = stats;
     }
 
-    /// Writes the call down, does its work unless told otherwise, and answers.
+    /// Records the call, does its work unless the script says otherwise, and answers.
     async fn called<Q: Message>(
         &self,
         method: &'static str,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{ApiError, Change, Key, Kind, Object, Patch, Resource, Watch};
 use tokio::sync::mpsc;
 
-/// The objects of an API. `W` says for whom a watch is.
+/// The objects of an API. `W` identifies the client of a watch.
 #[derive(Debug)]
 pub struct Store<W = ()> {
     objects: BTreeMap<Key, Object>,

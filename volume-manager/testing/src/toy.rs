@@ -1,4 +1,4 @@
-//! A kind of volume that exists only in a list of what was done to it, and fails when it is told to.
+//! A kind of volume that exists only in a list of its operations, and fails on order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -42,17 +42,17 @@ struct State {
     remounts: bool,
     unlabelled: bool,
     vanished: bool,
-    /// Who grows volumes, if not the toy.
+    /// The part that expands volumes, if not the toy.
     grown_by: Option<GrownBy>,
-    /// What a restart finds staged although no pod names it; and for which pods it knows it.
+    /// Staged volumes that a restart finds, with their known pods.
     staged: BTreeMap<SpecName, BTreeSet<PodUid>>,
-    /// What is staged, and nothing says any more which volume it is; and who may have it.
+    /// Staged volumes without a record, with the pods that may have them.
     lost: BTreeMap<SpecName, BTreeSet<PodUid>>,
     /// The driver that was registered when something was published last.
     driver: Option<RegisteredDriver>,
 }
 
-/// Who grows volumes, where that is not done on the node.
+/// The part that expands volumes outside of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrownBy {
     Nobody,
@@ -60,7 +60,7 @@ pub enum GrownBy {
     Others,
 }
 
-/// What the toy was told to fail with.
+/// The error that the toy fails with on order.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} was told to fail")]
 struct Told {
@@ -85,12 +85,12 @@ impl Toy {
         self.lock().panics.insert(step.to_owned());
     }
 
-    /// From now on `step` begins and does not end.
+    /// Lets `step` begin and not end.
     pub fn hold(&self, step: &str) {
         self.lock().held.insert(step.to_owned());
     }
 
-    /// What was held ends.
+    /// Ends a held step.
     pub fn release(&self, step: &str) {
         self.lock().held.remove(step);
         self.shared.released.notify_waiters();
@@ -126,7 +126,7 @@ impl Toy {
         self.leave_staged_for(inner, &[]);
     }
 
-    /// The same, and that these pods have it.
+    /// Leaves a volume staged that these pods have.
     pub fn leave_staged_for(&self, inner: &str, pods: &[&str]) {
         let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
         self.lock().staged.insert(inner.into(), pods);
@@ -137,7 +137,7 @@ impl Toy {
         self.lose_staged_for(inner, &[]);
     }
 
-    /// The same, and that these pods may have it.
+    /// Leaves a volume staged without a record that these pods may have.
     pub fn lose_staged_for(&self, inner: &str, pods: &[&str]) {
         let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
         self.lock().lost.insert(inner.into(), pods);
@@ -148,7 +148,7 @@ impl Toy {
         self.lock().driver.clone()
     }
 
-    /// What was done since the last look, one line each.
+    /// The operations since the last look, one line each.
     pub fn story(&self) -> String {
         std::mem::take(&mut self.lock().story).iter().map(|line| format!("{line}\n")).collect()
     }

@@ -1,5 +1,4 @@
-//! The controller that attaches and detaches: what it does, and what it never does to a node that uses a
-//! volume.
+//! The attach/detach controller: its operations, and the protection of volumes that a node uses.
 
 mod again;
 mod refusals;
@@ -25,7 +24,7 @@ struct Control {
     api: Arc<MemoryApi>,
     toy: Toy,
     controller: AttachDetach,
-    /// What each node was told when it was looked at last.
+    /// `volumesAttached` of each node at the last look.
     seen: RefCell<[String; 2]>,
 }
 
@@ -46,7 +45,7 @@ impl Control {
         Self { api, toy, controller, seen: RefCell::new(seen) }
     }
 
-    /// The same with a volume that is `data`, for one node alone, and its pod `web` on the node `one`.
+    /// A controller with the volume `data`, for one node alone, and its pod `web` on the node `one`.
     async fn with_data_on_one() -> Self {
         let control = Self::new().await;
         control.volume("data", AccessMode::ReadWriteOnce);
@@ -95,7 +94,7 @@ impl Control {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
     }
 
-    /// Compares the operations since the last look, and the volumes of each node that is told others than it was then.
+    /// Compares the operations since the last look, and `volumesAttached` of each node whose list has changed.
     fn sees(&self, expected: Expect) {
         let mut text = self.toy.story();
         let mut seen = self.seen.borrow_mut();
@@ -185,9 +184,9 @@ async fn volume_is_not_detached_until_the_status_is_written() {
     "#]]);
 }
 
-/// A write whose answer never comes is given up, and made again.
+/// A write without an answer is given up at its deadline and repeated.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_write_is_never_answered_is_told_later() {
+async fn node_write_without_an_answer_is_repeated() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.api.set_silent(Kind::Node, true);
@@ -200,14 +199,14 @@ async fn a_node_whose_write_is_never_answered_is_told_later() {
     "#]]);
 }
 
-/// What was not answered may have been done: it is told again, and nothing comes off before that has worked.
+/// A write without an answer may have taken effect: it is repeated, and nothing is detached before that has succeeded.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_detached_as_long_as_nobody_knows_what_the_node_was_told() {
+async fn nothing_is_detached_while_the_written_list_is_unknown() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.api.set_silent(Kind::Node, true);
     control.run("web", "one", &["data"]).await;
-    // Its object, which says that it uses nothing, is seen once more.
+    // The watch reports the node's object again, with an empty `volumesInUse`.
     control.api.put(Object::Node(Arc::new(node("one"))));
     control.end("web").await;
     control.pass(120_000).await;
@@ -405,9 +404,9 @@ async fn pod_deleted_during_a_hang_up_is_detached() {
     "#]]);
 }
 
-/// Its new object says nothing of what its old one was told.
+/// The new object does not have the list of the old one.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_object_is_made_again_keeps_nothing_that_nobody_wants() {
+async fn unwanted_volume_is_detached_from_a_recreated_node() {
     let control = Control::with_data_on_one().await;
     control.toy.story();
     control.api.remove(&Key::cluster(Kind::Node, "one"));

@@ -1,4 +1,5 @@
-//! What one more pod costs does not depend on how many volumes the node has: counted, since no test may ask a clock.
+//! The cost of another pod does not depend on the number of the node's volumes. The cost is counted, since no test may
+//! measure time.
 
 #[path = "../../benches/manager/driver.rs"]
 mod driver;
@@ -11,12 +12,12 @@ mod node;
 
 use node::Node;
 
-/// What one pod that comes and goes costs, in what can be counted.
+/// The cost of a pod that comes and goes.
 #[derive(Debug)]
 struct Cost {
-    /// How many volumes were compared with what they should be.
+    /// The number of volumes that were planned.
     planned: u64,
-    /// How often anything was allocated. Code that copies, sorts or reads all volumes allocates often.
+    /// The number of allocations. Code that copies, sorts or reads all volumes allocates often.
     allocations: u64,
 }
 
@@ -24,8 +25,8 @@ async fn planned(node: &Node) -> u64 {
     node.manager.dump().await.expect("it runs").counters["volumes_planned"]
 }
 
-/// What one more pod costs on a node with a number of volumes. Of several the cheapest
-/// counts: containers grow now and then.
+/// The cost of another pod on a node with a number of volumes. The cheapest of several counts, because collections
+/// grow now and then.
 async fn cost_of_another_pod(volumes: usize) -> Cost {
     let node = Node::start().await;
     node.provide(0..volumes);

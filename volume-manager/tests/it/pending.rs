@@ -15,7 +15,7 @@ use volume_manager::operation::{Key, OperationName};
 enum Happens {
     /// An operation is asked for: which, on which volume, for which pod.
     Asked(OperationName, usize, usize),
-    /// One of those that run ends.
+    /// A running operation ends.
     Ends(usize, Ended),
     /// Milliseconds pass.
     Passes(u64),
@@ -57,12 +57,12 @@ fn key(name: OperationName, volume: usize, pod: usize) -> Key {
 struct Book {
     running: Vec<(OperationId, OperationName, Key)>,
     failed: BTreeMap<(OperationName, Key), (u32, Instant)>,
-    /// Who was told to wait, and until when.
+    /// The waiting operations, with the end of their back-off.
     waits: BTreeMap<(OperationName, Key), Instant>,
 }
 
 impl Book {
-    /// What has to be answered.
+    /// The expected answer.
     fn answers(&self, name: OperationName, key: &Key, now: Instant) -> &'static str {
         let waits = |(_, due): &(u32, Instant)| *due > now;
         if self.running.iter().any(|(_, _, other)| other.excludes(key)) {
@@ -86,7 +86,7 @@ impl Book {
         }
     }
 
-    /// What failed on a volume counts no more. Returns whether anything did.
+    /// Forgets the failures of a volume. Returns whether there were any.
     fn forget(&mut self, volume: &str) -> bool {
         let before = self.failed.len();
         self.failed.retain(|(_, key), _| key.volume.as_str() != volume);
@@ -94,7 +94,7 @@ impl Book {
         self.failed.len() < before
     }
 
-    /// The volumes whose waiters may be told by now.
+    /// The volumes whose back-off is over.
     fn take_due(&mut self, now: Instant) -> BTreeSet<VolumeName> {
         let due = |(_, until): &(&(OperationName, Key), &Instant)| **until <= now;
         let volumes = self.waits.iter().filter(due).map(|((_, key), _)| key.volume.clone()).collect();
@@ -163,7 +163,7 @@ proptest! {
             let climbed: Vec<u32> = pending.ladders().map(|(_, ladder)| ladder.failures).collect();
             prop_assert_eq!(climbed.iter().sum::<u32>(), book.failed.values().map(|(n, _)| n).sum::<u32>());
         }
-        // Once all operations have ended and their back-off is over, the waiting ones are told, and may start.
+        // Once all operations have ended and their back-off is over, the waiting ones are due and may start.
         for (id, name, key) in std::mem::take(&mut book.running) {
             pending.finish(id, Ended::Well, now);
             book.ended(name, key, Ended::Well, now);

@@ -1,4 +1,4 @@
-//! What is planned for two books: a pure function, so a row is two books and a plan.
+//! The plan for a desired and an actual state: a pure function, so a row is two states and a plan.
 
 mod properties;
 mod requests;
@@ -109,7 +109,7 @@ impl World {
         self
     }
 
-    /// What a directory stands for is still being found out.
+    /// A directory is still being identified.
     fn unexplained(mut self) -> Self {
         self.explained = false;
         self

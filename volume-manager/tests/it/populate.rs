@@ -1,4 +1,4 @@
-//! Which volumes a pod may have, and what it is told about the others.
+//! The volumes that a pod may use, and the errors of the others.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::world::{World, pod, unique, volume};
 /// The annotation with the group of a volume.
 const GID: &str = "pv.beta.kubernetes.io/gid";
 
-/// What `web` is told when `data` and its claim are changed like this.
+/// Compares the error of `web` after this change of `data` and its claim.
 async fn check(change: impl FnOnce(&mut Claim, &mut Volume), expected: Expect) {
     check_pod(change, |_| {}, expected).await;
 }
@@ -149,9 +149,9 @@ async fn ephemeral_owned_by(uid: &str) -> String {
     outcome(&world, web).await
 }
 
-/// The claim of a volume of the pod's own can be written to in any case.
+/// The claim of a generic ephemeral volume is always writable.
 #[tokio::test(start_paused = true)]
-async fn only_who_refers_to_a_claim_says_that_it_is_only_read() {
+async fn read_only_of_a_claim_is_the_pods_reference() {
     let own = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
     let claim = |read_only| VolumeSource::Claim { claim: "web-data".to_owned(), read_only };
     for (source, is_read) in [(claim(true), true), (claim(false), false), (own(), false)] {
@@ -195,7 +195,7 @@ async fn kinds_nobody_takes_are_refused() {
     expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched: there is none for flocker"#]].assert_eq(&outcome(&world, web).await);
 }
 
-/// The kubelet has them done by the drivers that came after them.
+/// The kubelet passes them to the CSI drivers that replace them.
 #[tokio::test(start_paused = true)]
 async fn a_clouds_own_kinds_are_not_its_drivers() {
     for persistent in [true, false] {
@@ -214,9 +214,9 @@ async fn a_clouds_own_kinds_are_not_its_drivers() {
     }
 }
 
-/// What came through no API server concerns its own pod at most.
+/// Objects that no API server would accept affect only their own pod.
 #[tokio::test(start_paused = true)]
-async fn impossible_objects_are_nothing_to_other_pods() {
+async fn invalid_objects_do_not_affect_other_pods() {
     type Spoil = fn(&mut Claim, &mut Volume);
     let spoils: [(Spoil, &str); 10] = [
         (|_, volume| volume.capacity = Bytes(0), "publish data web"),
@@ -329,7 +329,7 @@ async fn a_pod_that_is_to_end_is_told_at_once_what_it_has_not_got() {
         let web = world.run("web", &["data", "nope"]).await;
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         let wait = world.manager.wait_mounted(&web, WAIT_LIMIT);
-        // What is wrong with it is of no interest any more, and what it has is still known.
+        // The error of the pod no longer counts, and its mounted volumes are still known.
         world.manager.set_pod_state(&web, state);
         let error = wait.await.expect_err("it has not got everything");
         expect![
@@ -402,7 +402,7 @@ async fn a_wait_ends_with_its_time() {
     expect!["unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: context deadline exceeded"].assert_eq(&error);
 }
 
-/// A pod on a node that can attach no more, and what was said to be full.
+/// A pod on a node that can attach no more volumes, and the objects that the attacher has marked as full.
 async fn full() -> (World, [Key; 2]) {
     let world = World::new().await;
     world.volume("data");

@@ -1,4 +1,4 @@
-//! After a restart: what is read back, what it must wait for, and what becomes of it.
+//! After a restart: reconstructed volumes, their waits, and their end.
 
 mod left;
 mod lost;
@@ -225,9 +225,9 @@ async fn reconstructed_volume_stays_uncertain_after_a_failure() {
     "#]]);
 }
 
-/// The kubelet forgets such a volume.
+/// The kubelet forgets a staged volume without pods.
 #[tokio::test(start_paused = true)]
-async fn a_stage_no_pod_names_is_undone() {
+async fn staged_volume_without_pods_is_unstaged() {
     let mut world = World::starting();
     world.toy.leave_staged("data");
     world.crash();
@@ -377,7 +377,7 @@ async fn garbage_below_the_root_stands_for_nothing() {
     .assert_debug_eq(&unexplained);
 }
 
-/// Crashing at any await leaves books that are on the safe side.
+/// A crash at any await leaves records from which every step can be undone.
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_staging_forgets_nothing() {
     let mut world = World::new().await;

@@ -1,4 +1,4 @@
-//! What the manager sees of the world changes what it does, at once: its node, drivers, attachments, claims.
+//! Changes of its node's object, of drivers, attachments and claims have an effect on the manager at once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -76,11 +76,11 @@ async fn a_driver_that_has_come_to_need_no_attachment_is_waited_for_no_longer() 
         publish data web
     "#]]);
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![]), "nobody detaches it");
-    // What is here without an attachment stays as it is.
+    // A volume that is mounted without an attachment stays mounted.
     world.api.remove(&Key::cluster(Kind::CsiDriver, "toy.example"));
     world.idle().await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
-    // What comes from now on needs one.
+    // A new volume needs an attachment.
     world.volume("new");
     world.run("db", &["new"]).await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("new")]));
@@ -153,9 +153,9 @@ async fn failed_watch_is_restarted_after_a_second() {
     "#]]);
 }
 
-/// Nothing will change while the other pod has it, so its owner is told at once.
+/// The conflict stays while the other pod has the volume, so the wait ends at once with an error.
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_another_label_is_told_whom_it_waits_for() {
+async fn label_conflict_names_the_other_pod() {
     let mut world = World::starting();
     world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
     world.crash();
@@ -170,7 +170,7 @@ async fn a_pod_of_another_label_is_told_whom_it_waits_for() {
     };
     world.manager.add_pod(labelled("web", "s0:c1"));
     world.idle().await;
-    // The pod is to go, and what it has takes its time.
+    // The pod is deleted, and its unpublish takes time.
     world.toy.hold("unpublish data web");
     world.end(&"web".into());
     world.manager.add_pod(labelled("new", "s0:c2"));
@@ -224,7 +224,7 @@ async fn a_claim_that_appears_is_looked_at_at_once() {
     assert_eq!(world.starts_of(OperationName::Mount, 400).await, [0]);
 }
 
-/// What was learned of a driver does not hold for the one that came after it.
+/// Capabilities of an earlier driver do not count for a driver that registers later.
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_registers_again_is_another_and_one_that_goes_is_none() {
     let world = World::new().await;
@@ -244,7 +244,7 @@ async fn a_driver_that_registers_again_is_another_and_one_that_goes_is_none() {
     assert_ne!(first.instance, second.instance);
 }
 
-/// A node whose pod `web` has these volumes, which have grown; the controller has not come to an end with them.
+/// A node whose pod `web` has these volumes, with an expansion that the controller has not completed.
 async fn growing(volumes: &[&str]) -> World {
     let world = World::new().await;
     volumes.iter().for_each(|name| world.volume(name));

@@ -1,4 +1,4 @@
-//! Volumes in and out of pods: what is done, in which order, and what a failure leaves to be done.
+//! Mounting and unmounting: the order of operations, and the work that a failure leaves.
 
 mod meanwhile;
 
@@ -386,7 +386,7 @@ paused! {
         let says = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
         world.api.set_down(Kind::Claim, true);
         assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0, 500]);
-        // It has said so, and why the node has not come to it has nothing to do with it.
+        // The claim reports the expansion, whatever keeps the node from it.
         world.api.put(Object::Claim(says));
         assert_eq!(world.starts_of(OperationName::Expand, 400).await, []);
         world.api.set_down(Kind::Claim, false);

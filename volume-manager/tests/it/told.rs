@@ -1,5 +1,4 @@
-//! What the manager tells its listeners: changes of its state, events, the volumes in use, and its answers to
-//! questions.
+//! Notices of the manager to its listeners (changes of state, events, volumes in use), and its answers to queries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +19,8 @@ use crate::world::{LONG, ROOT, World, pod, unique, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What was told since the last look, one line each.
-fn told(notices: &mut UnboundedReceiver<Notice>, line: impl Fn(Notice) -> Option<String>) -> String {
+/// The notices since the last look, one line each.
+fn lines_of(notices: &mut UnboundedReceiver<Notice>, line: impl Fn(Notice) -> Option<String>) -> String {
     let all = std::iter::from_fn(|| notices.try_recv().ok());
     all.filter_map(line).map(|line| line + "\n").collect()
 }
@@ -41,7 +40,7 @@ fn in_use(notice: Notice) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_of_the_books_is_told() {
+async fn every_change_of_a_state_is_reported() {
     let world = World::new().await;
     world.volume("data");
     world.volume("more");
@@ -60,7 +59,7 @@ async fn every_change_of_the_books_is_told() {
         actual pod web kubernetes.io/toy/more: [] to [VolumeMountUncertain]
         actual pod web kubernetes.io/toy/data: [VolumeMountUncertain] to [VolumeMounted]
         actual pod web kubernetes.io/toy/more: [VolumeMountUncertain] to [VolumeMounted]
-    "#]].assert_eq(&told(&mut notices, books));
+    "#]].assert_eq(&lines_of(&mut notices, books));
     world.end(&web);
     world.idle().await;
     expect![[r#"
@@ -76,7 +75,7 @@ async fn every_change_of_the_books_is_told() {
         actual volume kubernetes.io/toy/more: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/more"] to [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""]
         actual volume kubernetes.io/toy/data: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to []
         actual volume kubernetes.io/toy/more: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to []
-    "#]].assert_eq(&told(&mut notices, books));
+    "#]].assert_eq(&lines_of(&mut notices, books));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,17 +88,17 @@ async fn volumes_in_use_are_reported_on_change_only() {
     expect![[r#"
         in use ["kubernetes.io/toy/data"]
     "#]]
-    .assert_eq(&told(&mut notices, in_use));
+    .assert_eq(&lines_of(&mut notices, in_use));
     world.manager.mark_reported_in_use(vec![unique("data"), unique("unknown")]);
     world.attach(&["data"]).await;
     world.pass(1000).await;
-    expect![[r#""#]].assert_eq(&told(&mut notices, in_use));
+    expect![[r#""#]].assert_eq(&lines_of(&mut notices, in_use));
     world.end(&web);
     world.idle().await;
     expect![[r#"
         in use []
     "#]]
-    .assert_eq(&told(&mut notices, in_use));
+    .assert_eq(&lines_of(&mut notices, in_use));
     expect![[r#"
         stage data
         publish data web
@@ -112,7 +111,7 @@ async fn volumes_in_use_are_reported_on_change_only() {
     world.toy.set_attachable(false);
     world.volume("local");
     world.run("db", &["local"]).await;
-    assert_eq!(told(&mut notices, in_use), "");
+    assert_eq!(lines_of(&mut notices, in_use), "");
     assert_eq!(world.manager.volumes_in_use().await, Some(Vec::new()));
 }
 
@@ -130,7 +129,7 @@ async fn an_event_is_told_and_written() {
     expect![[r#"
         web FailedMount: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
     "#]]
-    .assert_eq(&told(&mut notices, events));
+    .assert_eq(&lines_of(&mut notices, events));
     let written = world.api.all(Kind::Notification);
     let written = written.iter().map(|object| match object {
         Object::Notification(event) => format!(
@@ -177,7 +176,7 @@ async fn operations_and_waits_are_told_with_how_they_ended() {
         unmounted web: None
         unmount_device kubernetes.io/toy/data None: None
         mounted web: Some("unmounted volumes=[], unattached volumes=[], failed to process volumes=[]: context canceled")
-    "#]].assert_eq(&told(&mut notices, ends));
+    "#]].assert_eq(&lines_of(&mut notices, ends));
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,9 +218,9 @@ async fn it_says_what_it_waits_for_and_what_it_does() {
     assert_eq!((counters["operations_done"], counters["operations_failed"]), (3, 2));
 }
 
-/// The pod is told nothing of the node's paths. A failed unmount gives no event, and the log may name paths.
+/// Events of a pod do not contain the node's paths. A failed unmount has no event, and the log may have paths.
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_the_pod_is_told_of_names_no_path() {
+async fn failure_event_of_a_pod_names_no_path() {
     let world = World::new().await;
     let mut data = volume("data");
     data.source = PersistentSource::Local { path: "/data".to_owned(), fs_type: String::new() };
@@ -245,10 +244,10 @@ async fn a_failure_that_the_pod_is_told_of_names_no_path() {
     expect![[r#"
         MountVolume.SetUp failed for volume "data" : Input/output error (os error 5)
         UnmountVolume.TearDown failed for volume "kubernetes.io/local-volume/data" : cannot unmount `/var/lib/kubelet/pods/web/volumes/kubernetes.io~local-volume/data`: Input/output error (os error 5)
-    "#]].assert_eq(&told(&mut notices, failures));
+    "#]].assert_eq(&lines_of(&mut notices, failures));
 }
 
-/// There is nothing in it that could be labelled, or given to a group.
+/// A device has no files that could be labelled or given to a group.
 #[tokio::test(start_paused = true)]
 async fn container_gets_a_device_without_label_or_group() {
     let world = World::new().await;
@@ -287,13 +286,13 @@ async fn volumes_in_use_are_reported_after_recovery() {
     world.crash();
     let mut notices = world.listen();
     tokio::time::sleep(SECOND / 2).await;
-    assert_eq!(told(&mut notices, in_use), "");
+    assert_eq!(lines_of(&mut notices, in_use), "");
     assert_eq!(world.manager.volumes_in_use().await, None);
     world.idle().await;
     expect![[r#"
         in use []
     "#]]
-    .assert_eq(&told(&mut notices, in_use));
+    .assert_eq(&lines_of(&mut notices, in_use));
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
 }
 
@@ -305,7 +304,7 @@ async fn a_manager_that_was_told_to_end_says_nothing_any_more() {
     assert_eq!(world.manager.wait_idle(LONG).await, Err(WaitError::Gone));
 }
 
-/// What has left the node begins anew when it comes back: its failures are of another time.
+/// The failures of a volume that has left the node do not count when it returns.
 #[tokio::test(start_paused = true)]
 async fn volume_that_returns_skips_the_back_off() {
     let world = World::new().await;

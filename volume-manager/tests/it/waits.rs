@@ -1,5 +1,5 @@
-//! A waiter is told when what it waits for has come, neither sooner nor later. Time passes here only when nothing else
-//! does, so that a wake-up without a sender is one that comes at the deadline.
+//! A wait ends when its goal is reached, neither sooner nor later. Time passes here only when everything else is idle, so
+//! that a missing wake-up shows as a wait that ends at its deadline.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::world::{LONG, ROOT, World, labelled, unique, volume};
 
 type Waiting = JoinHandle<(Result<(), WaitError>, Duration)>;
 
-/// Waits in the background, and says how long that took.
+/// Starts a wait in the background, which returns its duration.
 fn waiting(wait: impl Future<Output = Result<(), WaitError>> + Send + 'static) -> Waiting {
     let began = Instant::now();
     tokio::spawn(async move { (wait.await, began.elapsed()) })
@@ -231,7 +231,7 @@ async fn pod_error_ends_a_mount_wait_at_once() {
     assert_eq!(took, SECOND * 2);
 }
 
-/// The first who waits takes the errors with it, as in the kubelet. The next look finds them again.
+/// The first wait that ends takes the errors, as in the kubelet. The next resolution finds them again.
 #[tokio::test(start_paused = true)]
 async fn mount_wait_returns_the_pods_errors() {
     let world = World::new().await;
@@ -268,7 +268,7 @@ async fn a_pod_without_an_object_is_waited_for_no_longer() {
     let web = world.add("web", &["data"]);
     let wait = mounted(&world, &web, LONG);
     second().await;
-    // Its containers may run all the same.
+    // The pod's containers may still run.
     world.manager.remove_pod(&web);
     let (result, took) = wait.await.expect("it only waits");
     expect![
@@ -306,7 +306,7 @@ async fn that_a_pod_runs_ends_no_wait() {
     assert_eq!(wait.await.expect("it only waits"), (Ok(()), SECOND * 2));
 }
 
-/// As above, but here it is found with each plan.
+/// As in `mount_wait_returns_the_pods_errors`, but each plan finds the conflict anew.
 #[tokio::test(start_paused = true)]
 async fn label_conflict_ends_a_mount_wait() {
     let mut world = World::starting();

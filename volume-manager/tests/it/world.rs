@@ -73,7 +73,7 @@ impl World {
         self.restart(Config::new("node", ROOT));
     }
 
-    /// The same, and from now on it follows no objects of the API.
+    /// Restarts the manager so that it follows no objects of the API.
     pub(crate) fn crash_and_follow_nothing(&mut self) {
         self.restart(Config { watch_api: false, ..Config::new("node", ROOT) });
     }
@@ -83,13 +83,13 @@ impl World {
         self.manager = start(config, &self.api, &self.toy, &self.host);
     }
 
-    /// What a former incarnation left of a volume in a pod: a directory, which is mounted on.
+    /// Makes a leftover of an earlier run: the directory of a pod's volume, with a mount.
     pub(crate) fn left(&self, pod: &str, volume: &str) {
         let path = self.left_unmounted(pod, volume);
         self.kernel.mount("tmpfs", &path, "tmpfs", &[]).expect("the directory is there");
     }
 
-    /// The same without the mount.
+    /// Makes a leftover of an earlier run without a mount.
     pub(crate) fn left_unmounted(&self, pod: &str, volume: &str) -> PathBuf {
         let path = Path::new(ROOT).join("pods").join(pod).join("volumes/kubernetes.io~toy").join(volume);
         self.kernel.make_dir_all(&path, 0o750).expect("the kernel is empty");
@@ -105,7 +105,7 @@ impl World {
         put_volume(&self.api, volume);
     }
 
-    /// Changes what the claim of `data` says about its growth.
+    /// Changes the resize status of the claim of `data`.
     pub(crate) async fn says_of_its_growth(&self, resize: &str) {
         let claim = get::<Claim>(&*self.api, "default", "data").await.expect("it is there");
         let mut claim = (*claim).clone();
@@ -138,7 +138,7 @@ impl World {
         self.manager.wait_idle(LONG).await.expect("it becomes idle");
     }
 
-    /// Some time passes, and what was due in it happens.
+    /// Lets time pass, with everything that is due in it.
     pub(crate) async fn pass(&self, milliseconds: u64) {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         self.idle().await;
@@ -153,7 +153,7 @@ impl World {
         self.api.patch(patch).await.expect("the node is there");
     }
 
-    /// The node's object says that it uses these volumes.
+    /// Lists these volumes in the node's `volumesInUse`.
     pub(crate) async fn names_in_use(&self, volumes: &[&str]) {
         let volumes = volumes.iter().map(|name| unique(name)).collect();
         let key = api::Key::cluster(Kind::Node, "node");
@@ -168,12 +168,12 @@ impl World {
         actual.collect()
     }
 
-    /// Compares what was done since the last look.
+    /// Compares the operations since the last look.
     pub(crate) fn sees(&self, expected: Expect) {
         expected.assert_eq(&self.toy.story());
     }
 
-    /// Lets some time pass, and tells how many milliseconds from now each operation of this name was started.
+    /// Lets time pass. Returns the starts of all operations of this name, in milliseconds from now.
     pub(crate) async fn starts_of(&self, wanted: OperationName, within: u64) -> Vec<u128> {
         let (began, mut notices) = (tokio::time::Instant::now(), self.listen());
         let mut starts = Vec::new();

@@ -1,4 +1,4 @@
-//! What is tried again, and when: after failures, after successes, and after a detach by another client.
+//! Repeated operations: after failures, after successes, and after a detach by another client.
 
 use api::error::ErrorClass::Uncertain;
 
@@ -85,7 +85,7 @@ async fn a_volume_that_goes_back_to_the_first_node_is_another_conflict() {
     "#]].assert_eq(&control.events());
 }
 
-/// While it comes off, that it is not attached any more says nothing.
+/// During a detach, a missing attachment is expected.
 #[tokio::test(start_paused = true)]
 async fn volume_missing_during_a_detach_is_kept() {
     let control = Control::with_data_on_one().await;

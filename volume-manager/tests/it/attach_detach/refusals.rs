@@ -1,4 +1,4 @@
-//! What is not attached, what does not come off at once, and what is said about it.
+//! Volumes that are not attached, or not detached at once, with their events.
 
 use api::storage::ClaimTemplate;
 use api::{Claim, ClaimPhase, PodVolume, VolumeSource};
@@ -163,7 +163,7 @@ async fn a_taint_that_declares_nobody_gone_takes_nothing_away() {
     assert_eq!(control.toy.story(), "attach data to one\n");
 }
 
-/// What was unwanted for a while and is wanted again starts a new six minutes when it is not any more.
+/// A volume that was unwanted for a while and wanted again has a new six minutes when it is unwanted once more.
 #[tokio::test(start_paused = true)]
 async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
     let control = Control::with_data_on_one().await;
@@ -180,7 +180,7 @@ async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
     assert_eq!(control.toy.story(), "detach data from one\n");
 }
 
-/// What cannot be asked is believed; the others are looked for all the same.
+/// A volume whose attachment cannot be read counts as attached; the others are checked all the same.
 #[tokio::test(start_paused = true)]
 async fn unverifiable_volume_stays_attached() {
     use api::error::ErrorClass::Transient;

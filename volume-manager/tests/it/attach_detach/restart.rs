@@ -1,4 +1,4 @@
-//! What a controller takes over from the one before it, and what goes with objects that go.
+//! The state that a controller takes over from an earlier one, and deleted objects.
 
 use api::{Attachment, CsiDriver, Object};
 
@@ -158,7 +158,7 @@ async fn nothing_is_decided_before_everything_was_seen() {
         control.restart().await;
         control.pass(10_000).await;
         assert_eq!(control.toy.story(), "", "{unseen}");
-        // It may be that the pod has gone meanwhile.
+        // The pod may have been deleted meanwhile.
         control.api.remove(&Key::namespaced(Kind::Pod, "default", "web"));
         control.api.set_down(unseen, false);
         control.pass(1000).await;

@@ -1,4 +1,4 @@
-//! What nodes are told, with late answers and volumes or nodes that go meanwhile.
+//! Writes of `volumesAttached`, with late answers and volumes or nodes that are deleted meanwhile.
 
 use api::AttachedVolume;
 
@@ -92,9 +92,9 @@ async fn a_node_that_attaches_by_itself_keeps_what_it_says_is_attached() {
     "#]]);
 }
 
-/// An answer says what the node was told, and nothing else that was not heard of already.
+/// An answer confirms the written list. The rest of its object is not used, since the watch may be newer.
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_does_not_bring_back_a_node_that_has_gone() {
+async fn late_answer_does_not_restore_a_deleted_node() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.api.set_late(Kind::Node, true);

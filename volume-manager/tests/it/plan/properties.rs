@@ -7,7 +7,7 @@ use super::*;
 const VOLUMES: [&str; 3] = ["a", "b", "raw"];
 const PODS: [&str; 3] = ["p", "q", "r"];
 
-/// One line of the books.
+/// An entry of the states.
 #[derive(Debug, Clone, Copy)]
 enum Entry {
     Wanted(usize, usize),

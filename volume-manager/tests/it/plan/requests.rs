@@ -1,4 +1,4 @@
-//! What a planned operation is told: everything the books say, each thing in its place.
+//! The fields of a planned operation, each from its entry in the states.
 
 use plugin_api::Before;
 use testing::toy::GrownBy;

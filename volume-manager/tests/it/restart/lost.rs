@@ -16,14 +16,14 @@ use crate::world::{ROOT, World, labelled, unique, volume};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// How often a volume was searched for, and how often in vain.
+/// The number of searches for a volume, and of those that failed.
 async fn searches(world: &World) -> (u64, u64) {
     let counters = world.manager.dump().await.expect("it runs").counters;
     let count = |name: &str| counters.get(name).copied().unwrap_or_default();
     (count("lost_searches"), count("lost_search_errors"))
 }
 
-/// The place of a stage is that of one volume only.
+/// A staging path belongs to one volume only.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
     let mut world = World::starting();
@@ -48,7 +48,7 @@ async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
     assert!(dump.unexplained.is_empty(), "{:?}", dump.unexplained);
 }
 
-/// Nothing changes there that would tell of its return.
+/// No event reports that the API works again.
 #[tokio::test(start_paused = true)]
 async fn unidentified_volume_is_looked_up_again_after_an_api_failure() {
     let mut world = World::starting();
@@ -79,7 +79,7 @@ async fn unidentified_volume_is_looked_up_again_after_an_api_failure() {
     "#]]);
 }
 
-/// It may be there: what fails for good does not mean that it is not.
+/// The volume may be staged: a final error of a new attempt does not mean that it is not.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
     let mut world = World::starting();
@@ -151,7 +151,7 @@ async fn a_directory_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
     "#]]);
 }
 
-/// It may be any of them: one that is no longer listed is detached.
+/// The leftover may be any of the volumes in use, and a volume that is no longer listed is detached.
 #[tokio::test(start_paused = true)]
 async fn volumes_in_use_are_kept_while_leftovers_are_unidentified() {
     let mut world = World::starting();
@@ -174,7 +174,7 @@ async fn volumes_in_use_are_kept_while_leftovers_are_unidentified() {
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
 }
 
-/// Until it can be read after another restart, what is in there may be any of them.
+/// Until the directory can be read after another restart, its volume may be any of those in use.
 #[tokio::test(start_paused = true)]
 async fn volumes_in_use_are_kept_while_directories_are_unreadable() {
     for unreadable in ["pods", "pods/web/volumes/kubernetes.io~toy"] {
@@ -193,7 +193,7 @@ async fn volumes_in_use_are_kept_while_directories_are_unreadable() {
     }
 }
 
-/// What may be there is one that the books do not know.
+/// The directory may belong to a volume that the actual state does not have.
 #[tokio::test(start_paused = true)]
 async fn known_volume_does_not_explain_an_unreadable_directory() {
     let mut world = World::starting();
@@ -237,7 +237,7 @@ async fn unidentified_volume_is_looked_up_again_for_a_new_volume() {
     "#]]);
 }
 
-/// What it lists for the sake of what was left is no volume in the books, and leaves the list with the doubt.
+/// A volume that is listed only because of a leftover leaves the list when the leftover is identified.
 #[tokio::test(start_paused = true)]
 async fn volumes_in_use_are_updated_when_leftovers_are_identified() {
     for wanted in [false, true] {
@@ -294,7 +294,7 @@ async fn stage_of_unknown_label_is_undone_before_a_pod_with_a_label_uses_it() {
     "#]]);
 }
 
-/// Its directory says that it is the pod's own stage, and so which label it has. No other does.
+/// The pod's directory shows that the volume was staged for the pod, and so with its label. No other pod has one.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_the_pods_whose_directory_is_there() {
     for (left, anew) in [("data", false), ("other", true)] {

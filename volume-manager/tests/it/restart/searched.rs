@@ -16,7 +16,7 @@ use crate::world::{ROOT, World, unique, volume};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// A node that has just started and was left something in `web` that explains nothing, and is named after `data`.
+/// A node that has just started and finds an unidentified directory of `web` that is named after `data`.
 fn unexplained() -> World {
     let mut world = World::starting();
     world.left("web", "data");
@@ -25,20 +25,20 @@ fn unexplained() -> World {
     world
 }
 
-/// How often the manager looked up the volume of a directory, and how often in vain.
+/// The number of look-ups for the volume of a directory, and of those that failed.
 async fn searches(world: &World) -> (u64, u64) {
     let counters = world.manager.dump().await.expect("it runs").counters;
     let count = |name: &str| counters.get(name).copied().unwrap_or_default();
     (count("orphan_searches"), count("orphan_search_errors"))
 }
 
-/// What is left of `web` and cannot be explained.
+/// The unidentified leftover of `web`.
 async fn left_of_web(world: &World) -> Option<String> {
     let gone = world.manager.wait_unmounted(&"web".into(), WAIT_LIMIT).await;
     gone.err().map(|left| left.to_string())
 }
 
-/// A link in `web` that stands for a device which is bound for it.
+/// A link in `web` for a device that is bound for the pod.
 fn left_bound(world: &World, inner: &str) {
     let root = Path::new(ROOT);
     let link = root.join("pods/web/volumeDevices/kubernetes.io~toy").join(inner);
@@ -57,7 +57,7 @@ fn left_local(world: &World, inner: &str) {
     world.kernel.mount("tmpfs", &path, "tmpfs", &[]).expect("the directory is there");
 }
 
-/// A pod that is not known yet may be the one that explains it.
+/// A pod that is not known yet may identify the directory.
 #[tokio::test(start_paused = true)]
 async fn lookup_waits_until_all_pods_are_populated() {
     let world = unexplained();
@@ -90,7 +90,7 @@ async fn lookup_waits_until_the_node_is_read() {
     "#]]);
 }
 
-/// What is done for the pod may be done to just that. It holds up nothing that has another name.
+/// A running operation may be about this directory. It does not delay directories of other names.
 #[tokio::test(start_paused = true)]
 async fn lookup_skips_volumes_with_an_operation() {
     let mut world = World::starting();
@@ -119,9 +119,9 @@ async fn lookup_skips_volumes_with_an_operation() {
     "#]]);
 }
 
-/// The answer was no, and will be as long as no volume of that name appears.
+/// The look-up found nothing, and will find nothing until a volume of that name appears.
 #[tokio::test(start_paused = true)]
-async fn a_directory_nobody_can_explain_is_looked_into_again_when_its_volume_appears_and_no_other() {
+async fn unidentified_directory_is_looked_up_again_only_when_its_volume_appears() {
     let world = unexplained();
     world.manager.sources_ready();
     world.idle().await;
@@ -159,7 +159,7 @@ async fn volume_added_during_a_lookup_is_looked_up_again() {
     assert_eq!(searches(&world).await, (2, 2));
 }
 
-/// The list is older than it.
+/// The list was made before the volume appeared.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_appears_while_the_volumes_are_listed_explains_a_stage_without_a_record() {
     let mut world = World::starting();
@@ -179,9 +179,9 @@ async fn a_volume_that_appears_while_the_volumes_are_listed_explains_a_stage_wit
     "#]]);
 }
 
-/// The last reason counts, and the first until there is another.
+/// The last error counts.
 #[tokio::test(start_paused = true)]
-async fn a_directory_nobody_can_explain_says_why_nobody_could_be_asked() {
+async fn unidentified_directory_reports_the_error_of_its_lookup() {
     for (asked, told) in [
         (true, expect!["read back data was told to fail"]),
         (false, expect!["ask for data was told to fail"]),
@@ -198,7 +198,7 @@ async fn a_directory_nobody_can_explain_says_why_nobody_could_be_asked() {
     }
 }
 
-/// It waits no longer than the search takes.
+/// The wait ends with the search.
 #[tokio::test(start_paused = true)]
 async fn waiter_returns_when_the_pods_directory_is_unexplained() {
     let mut world = World::starting();
@@ -217,7 +217,7 @@ async fn waiter_returns_when_the_pods_directory_is_unexplained() {
     ended.expect("nothing is mounted");
 }
 
-/// What the list holds for the sake of what was left leaves it with the doubt.
+/// A volume that is listed only because of a leftover leaves the list when the look-up ends.
 #[tokio::test(start_paused = true)]
 async fn volumes_in_use_are_updated_when_a_lookup_ends() {
     let world = unexplained();
@@ -238,7 +238,7 @@ async fn volumes_in_use_are_updated_when_a_lookup_ends() {
     assert_eq!(lists(), [[]]);
 }
 
-/// It may hold all that a plugin needs to know to take the volume back.
+/// The directory may have the files that a plugin needs to identify the volume.
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_is_not_mounted_on_and_not_empty_is_looked_into() {
     let mut world = World::starting();
@@ -319,7 +319,7 @@ async fn wanted_volume_does_not_explain_another_plugins_directory() {
     }
 }
 
-/// Its name alone does not make it the one that is staged.
+/// The name alone does not identify the staged volume.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_not_that_of_another_plugins_volume() {
     let mut world = World::starting();
@@ -334,7 +334,7 @@ async fn a_stage_without_a_record_is_not_that_of_another_plugins_volume() {
     expect![[r#"{"/global/data": "its record is lost"}"#]].assert_eq(&format!("{:?}", dump.unexplained));
 }
 
-/// Its driver has none to undo.
+/// The volume's driver does not stage.
 #[tokio::test(start_paused = true)]
 async fn a_directory_of_a_volume_that_is_not_staged_explains_no_stage() {
     let mut world = World::starting();
@@ -354,7 +354,7 @@ async fn a_directory_of_a_volume_that_is_not_staged_explains_no_stage() {
     "#]]);
 }
 
-/// The directory could not be read back, but what the plugin keeps for the pod was.
+/// The directory could not be reconstructed, but the plugin's staged volume for the pod was.
 #[tokio::test(start_paused = true)]
 async fn a_directory_is_explained_by_what_is_staged_for_its_pod() {
     for pod in ["web", "db"] {

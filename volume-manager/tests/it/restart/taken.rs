@@ -1,4 +1,4 @@
-//! What becomes of what was left once it is found: who is told, who is asked, and who wakes up for it.
+//! Leftovers once they are reconstructed: notices, look-ups and wake-ups.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::world::{World, unique};
 const MOMENT: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A listener for state changes hears of all volumes in the actual state.
+/// A listener for state changes gets all volumes of the actual state.
 #[tokio::test(start_paused = true)]
 async fn reconstructed_volumes_are_reported_as_state_changes() {
     let mut world = World::starting();
@@ -50,9 +50,9 @@ async fn reconstructed_and_unidentified_volumes_are_counted() {
     assert_eq!((counters["reconstructed"], counters["reconstruct_errors"]), (2, 2));
 }
 
-/// Nothing else happens there meanwhile.
+/// No other event wakes the manager meanwhile.
 #[tokio::test(start_paused = true)]
-async fn the_node_that_could_not_be_read_is_read_again_by_itself() {
+async fn node_object_that_could_not_be_read_is_read_again_after_a_pause() {
     let mut world = World::starting();
     world.left("web", "data");
     world.toy.hold("read back data");
@@ -71,9 +71,9 @@ async fn the_node_that_could_not_be_read_is_read_again_by_itself() {
     "#]]);
 }
 
-/// Nothing else happens there meanwhile.
+/// No other event wakes the manager meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_directory_nobody_could_be_asked_about_is_asked_about_again_by_itself() {
+async fn failed_lookup_of_a_directory_is_repeated_after_a_pause() {
     let mut world = World::starting();
     world.left("web", "data");
     world.toy.fail("read back data", &[Final]);
@@ -116,9 +116,9 @@ async fn the_node_is_asked_once_at_a_time() {
     assert_eq!(world.api.reads(Kind::Node) - before, 1);
 }
 
-/// It has one more, perhaps, and that is not to be unmounted. Another pod has nothing of it.
+/// The unidentified directory may be another volume of its pod, which must not be unmounted. Other pods do not have it.
 #[tokio::test(start_paused = true)]
-async fn only_the_pods_that_may_have_it_wait_for_what_nobody_can_explain() {
+async fn only_pods_that_may_have_an_unidentified_volume_wait_for_it() {
     let mut world = World::starting();
     world.toy.lose_staged_for("lost", &["db"]);
     world.left("web", "data");
@@ -162,7 +162,7 @@ async fn volume_wanted_before_recovery_ended_explains_its_directory() {
     assert!(dump.unexplained.is_empty(), "{:?}", dump.unexplained);
 }
 
-/// They have it already, and need not be told anew what is in it.
+/// The first pod has the volume already, and its files are not written again.
 #[tokio::test(start_paused = true)]
 async fn volume_resolved_for_a_pod_is_not_refreshed_for_another() {
     let mut world = World::starting();
@@ -188,7 +188,7 @@ async fn volume_resolved_for_a_pod_is_not_refreshed_for_another() {
     "#]]);
 }
 
-/// The controller may have attached it, and not have said so in the node's object yet.
+/// The controller may have attached the volume before the node's object lists it.
 #[tokio::test(start_paused = true)]
 async fn reconstructed_volume_that_is_not_listed_as_attached_is_in_use_until_it_is_gone() {
     let mut world = World::starting();
@@ -204,7 +204,7 @@ async fn reconstructed_volume_that_is_not_listed_as_attached_is_in_use_until_it_
     assert_eq!(world.manager.volumes_in_use().await, Some(Vec::new()));
 }
 
-/// Such a node would never hear that all driver objects are known.
+/// A node that follows no objects never learns that all CSIDriver objects are known.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_follows_no_objects_does_not_wait_for_those_of_drivers() {
     for follows in [true, false] {

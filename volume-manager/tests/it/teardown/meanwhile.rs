@@ -87,7 +87,7 @@ async fn that_a_pod_has_gone_is_no_failure_of_its_volume() {
     "#]]);
 }
 
-/// Its books stay open until then.
+/// The volume's entry in the desired state stays until then.
 #[tokio::test(start_paused = true)]
 async fn a_volume_whose_pod_goes_while_it_waits_for_its_device_may_go_to_another() {
     let world = attached().await;
@@ -213,7 +213,7 @@ async fn failed_unstage_delays_the_next_pod() {
     assert_eq!(world.starts_of(OperationName::Mount, 1000).await, [500]);
 }
 
-/// The list is older than now: the next one may lack what was not used when it was made.
+/// The reported list is older: the next one may lack a volume that was not in use when it was made.
 #[tokio::test(start_paused = true)]
 async fn early_in_use_report_does_not_count() {
     let world = attached().await;
