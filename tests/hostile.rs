@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, settle};
+use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, in_parallel, settle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -334,9 +334,13 @@ fn call_that_is_never_answered_is_one_finding_of_the_driver() {
     if !has_root() {
         return;
     }
-    for method in ["Probe", "GetPluginInfo", "NodeStageVolume", "NodeUnpublishVolume", "DeleteVolume"] {
+    // Each waits for an answer most of the time.
+    let methods = vec!["Probe", "GetPluginInfo", "NodeStageVolume", "NodeUnpublishVolume", "DeleteVolume"];
+    let silent = in_parallel(methods, |method| {
         let fault = format!(r#"--fault '{{"method":"{method}","hang":true}}'"#);
-        let silent = run_fake(&fault, CASE);
+        (method, run_fake(&fault, CASE))
+    });
+    for (method, silent) in silent {
         if silent.told().contains("the machine was overloaded") {
             // On an overloaded machine a late answer is no finding.
             println!("skipped: {method}: the machine is overloaded");

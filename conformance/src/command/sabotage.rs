@@ -43,7 +43,7 @@ pub(super) struct Flags {
     /// All cases about the driver against each
     #[arg(long, conflicts_with = "cases")]
     thorough: bool,
-    /// How many are tried at once; as many as there are processors if not given
+    /// How many are tried at once; twice as many as there are processors if not given, since they wait most of the time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// How long one case may take: one that waits for what a broken driver never does need not wait long
@@ -198,7 +198,7 @@ impl Tries<'_> {
 
     fn at_once(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        self.flags.jobs.map_or(processors, usize::from)
+        self.flags.jobs.map_or(2 * processors, usize::from)
     }
 
     fn cases_of(&self, sabotage: Sabotage) -> Vec<String> {
