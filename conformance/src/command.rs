@@ -79,7 +79,7 @@ enum Command {
     Compare(compare::Flags),
     /// Stand between a node and a driver that run already, and judge what passes
     Watch(watch::Flags),
-    /// Hold what was recorded, here or beside somebody else's node, against every promise
+    /// Hold what was recorded, here or beside another node, against every promise
     Check(check::Flags),
     /// Write the reports of finished runs again, as those of one run
     Report(report::Flags),

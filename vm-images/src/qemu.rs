@@ -113,7 +113,7 @@ pub enum GuestError {
         within: Duration,
     },
     /// The caller does not wait any more.
-    #[error("nobody waits for the guest any more")]
+    #[error("the guest is no longer wanted")]
     Unwanted,
     /// It answered something that was not asked.
     #[error("the guest answered out of turn: {said}")]

@@ -329,7 +329,7 @@ pub(crate) fn irregular(found: &[Found], symbols: &Symbols) -> Vec<Finding> {
             (false, Actor::Node) => {
                 (Party::Manager, format!("The node did `{what}`, and had not announced it."))
             }
-            (false, _) => (Party::Unknown, format!("`{what}` happened, and nobody had announced it.")),
+            (false, _) => (Party::Unknown, format!("`{what}` happened without an announcement.")),
         };
         Finding { party, sentence, ..blank(contract, "", cause) }
     };

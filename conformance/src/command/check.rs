@@ -16,7 +16,7 @@ use runner::exit_code;
     after_help = "Exit codes: 0 nothing is broken; 1 something is; 2 command line, or a file that is no trace; 3 nothing in it can be judged."
 )]
 pub(super) struct Flags {
-    /// A trace: a `trace.jsonl` of a case, or a recording beside somebody else's node
+    /// A trace: a `trace.jsonl` of a case, or a recording beside another node
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// At its end nothing was under way and no pod was left: ask also for what should have happened by then

@@ -152,7 +152,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         ground.lacks(Need::TwoVolumes, "NodeGetInfo answers `max_volumes_per_node` = 1");
     }
     if manifest.is_running_already() {
-        ground.lacks(Need::OwnProcess, "was started by somebody else (`socket`)");
+        ground.lacks(Need::OwnProcess, "was started before the run (`socket`)");
     }
     ground
 }

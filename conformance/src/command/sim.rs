@@ -130,7 +130,7 @@ impl Played {
                 Err(_) => Found::Panicked,
             };
             self.stop.store(true, Ordering::Relaxed);
-            let mut sum = self.sum.lock().expect("nobody panics with it in hand");
+            let mut sum = self.sum.lock().expect("no thread panics while it holds the lock");
             if sum.1.as_ref().is_none_or(|(lowest, _)| seed < *lowest) {
                 sum.1 = Some((seed, found));
             }
@@ -138,13 +138,13 @@ impl Played {
     }
 
     fn add(&self, statistics: Statistics) {
-        let mut sum = self.sum.lock().expect("nobody panics with it in hand");
+        let mut sum = self.sum.lock().expect("no thread panics while it holds the lock");
         sum.0.events += statistics.events;
         sum.0.simulated_ms += statistics.simulated_ms;
     }
 
     fn result(self) -> (Statistics, Option<(u64, Found)>) {
-        self.sum.into_inner().expect("nobody panics with it in hand")
+        self.sum.into_inner().expect("no thread panics while it holds the lock")
     }
 }
 

@@ -34,8 +34,9 @@ fn is_found(about: &str, change: impl Fn(&str) -> Option<String>) {
         let Some(other) = change(&text) else { continue };
         assert_ne!(text, other, "{name} was not changed");
         changed += 1;
-        let told = differences(&text, &other).unwrap_or_else(|| panic!("{name}: nobody noticed"));
-        assert!(told.contains(about), "{name} says nothing of {about}:\n{told}");
+        let found =
+            differences(&text, &other).unwrap_or_else(|| panic!("{name}: the change was not noticed"));
+        assert!(found.contains(about), "{name} says nothing of {about}:\n{found}");
     }
     assert!(changed > 0, "no recording could be changed so");
 }

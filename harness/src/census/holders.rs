@@ -50,7 +50,7 @@ impl Holders {
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("nobody to be seen");
+            return f.write_str("no visible holder");
         }
         for (index, holder) in self.0.iter().enumerate() {
             if index > 0 {

@@ -41,7 +41,7 @@ pub(super) fn settle(entries: &[Entry], debts: &Debts, undone: &mut Undone) {
     if std::os::unix::net::UnixStream::connect(socket).is_err() {
         let volumes: Vec<&str> = debts.volumes.iter().map(String::as_str).collect();
         let line =
-            format!("nobody answers at {}: it keeps the volumes {}", socket.display(), volumes.join(", "));
+            format!("no driver answers at {}: it keeps the volumes {}", socket.display(), volumes.join(", "));
         undone.done.push(line);
         return;
     }

@@ -182,7 +182,7 @@ fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
             return;
         }
         if deadline.passed() {
-            let left = |bound: &BoundLoop| format!("loop{}: somebody is still in the sandbox", bound.number);
+            let left = |bound: &BoundLoop| format!("loop{}: a process is still in the sandbox", bound.number);
             undone.left.extend(in_use.iter().map(left));
             return;
         }

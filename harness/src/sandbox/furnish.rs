@@ -51,7 +51,7 @@ pub(super) fn furnish(
 /// Puts the machine's files out of reach, if that is wanted and possible.
 fn contain(layout: &Layout, options: &SandboxOptions) -> Machine {
     if !options.machine.contained {
-        return Machine::open("nobody asked for it");
+        return Machine::open("containment was not asked for");
     }
     if options.disk.is_some() {
         return Machine::open("what is written is to be there after a power cut");

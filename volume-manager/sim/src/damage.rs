@@ -84,7 +84,7 @@ impl World {
                 continue;
             }
             if !told || manager.wait_unmounted(&pod, Duration::from_secs(1)).await.is_ok() {
-                wrong.push(format!("nobody is told of what is mounted at {}", dir.display()));
+                wrong.push(format!("no report of the mount at {}", dir.display()));
             }
         }
         (kept, wrong)

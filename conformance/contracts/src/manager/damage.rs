@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn lost_record_without_a_mount_excuses_a_missing_unstage() {
         let rule = &EVERY_STAGE_IS_UNDONE;
-        let left = "a volume that nobody uses was not unstaged";
+        let left = "a volume that no pod uses was not unstaged";
         let begin = format!("{VOLUME}\nstage v1 Aborted\n");
         keeps(rule, &[&begin, "step lose data:v1"].concat(), &[]);
         keeps(rule, &[&begin, "step lose data:v1\nwrite data:v1"].concat(), &[]);

@@ -80,7 +80,7 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
         let Some(owners) = owners.filter(|_| lists(books, pod, "ephemeral", volume)) else { return };
         report.tried();
         if !owners.iter().any(|owner| owner["uid"] == pod && owner["controller"] == true) {
-            report.broken(&start.method, "published from a claim of somebody else", volume);
+            report.broken(&start.method, "published from a claim of another owner", volume);
         }
     }),
 };
@@ -163,7 +163,7 @@ mod tests {
         let rule = &OWN_CLAIM_ONLY;
         keeps(rule, &[BOUND, &pod("uid-a", "ephemeral"), "publish v1 a"].concat(), &[]);
         passes_over(rule, &[BOUND, &pod("uid-b", "claims"), "publish v1 b"].concat(), &[]);
-        let stolen = "published from a claim of somebody else";
+        let stolen = "published from a claim of another owner";
         breaks(rule, stolen, &[BOUND, &pod("uid-b", "ephemeral"), "publish v1 b"].concat(), &[]);
     }
 

@@ -80,7 +80,7 @@ fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
             report.tried();
         }
         if known.staged.keys().any(|path| !is_unknowable(books, volume, path)) {
-            report.broken("NodeUnstageVolume", "a volume that nobody uses was not unstaged", volume);
+            report.broken("NodeUnstageVolume", "a volume that no pod uses was not unstaged", volume);
         }
     }
 }
@@ -231,7 +231,7 @@ mod tests {
         keeps(rule, "stage v1\nunstage v1", &[]);
         keeps(rule, "stage v1 Internal", &[]);
         passes_over(rule, "stage v1", &["a"]);
-        let left = "a volume that nobody uses was not unstaged";
+        let left = "a volume that no pod uses was not unstaged";
         breaks(rule, left, "stage v1\nunstage v1 Internal", &[]);
         breaks(rule, left, "stage v1 Unavailable\nstage v1 InvalidArgument", &[]);
         breaks(rule, left, "stage v1 begins\nnode kill\nnode start", &[]);

@@ -153,7 +153,7 @@ impl PluggedDisk {
         let went = self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::unload);
         doing.done(went.and_then(|went| match (went, expected) {
             (true, false) => {
-                Err(broken("The disk's driver could be taken out of the kernel: nobody uses the disk."))
+                Err(broken("The disk's driver could be taken out of the kernel: the disk is not in use."))
             }
             (false, true) => {
                 Err(broken("The disk's driver cannot be taken out of the kernel: the disk is in use."))
