@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::manifest;
 use super::world::World;
+use testbed::dead_end::Search;
 use testbed::failure::chain;
 
 /// The time for pods to be gone.
@@ -108,7 +109,7 @@ impl World {
         lines
     }
 
-    /// Removes all pods. Says what would not go.
+    /// Removes all pods, and waits until they are gone or the driver refuses for good. Says what would not go.
     pub(super) async fn take_down_pods(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for pod in std::mem::take(&mut self.pods) {
@@ -117,13 +118,21 @@ impl World {
                 Err(error) => left.push(chain(&error).join(": ")),
             }
         }
-        let gone = async |world: &mut Self| {
-            let is_over = world.leaving.is_empty() && world.is_quiet().await;
-            is_over.then_some(())
+        let (mut search, mut read) = (Search::default(), self.journal.length());
+        let gone_or_refused = async |world: &mut Self| {
+            if world.leaving.is_empty() && world.is_quiet().await {
+                return Some(None);
+            }
+            let lines = world.journal.since(read);
+            read += lines.len();
+            search.read(&lines).map(Some)
         };
-        if self.pass(LIMIT, gone).await.is_none() {
-            left.extend(self.leaving.iter().map(|(pod, _)| format!("pod {pod}")));
-        }
+        let refused = match self.pass(LIMIT, gone_or_refused).await {
+            Some(None) => return left,
+            Some(Some(refused)) => format!("; {refused}"),
+            None => String::new(),
+        };
+        left.extend(self.leaving.iter().map(|(pod, _)| format!("pod {pod}{refused}")));
         left
     }
 }

@@ -10,7 +10,6 @@ mod cluster;
 mod containers;
 mod copies;
 mod crash;
-mod dead_end;
 mod disks;
 mod driver_holds;
 mod failing_state;

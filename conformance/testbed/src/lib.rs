@@ -13,6 +13,7 @@ pub mod bed;
 pub mod call;
 pub mod case;
 pub mod cx;
+pub mod dead_end;
 mod exercise;
 pub mod failure;
 pub mod foreign;

@@ -8,8 +8,8 @@ use harness::journal::Journal;
 use harness::load::{self, Late};
 use harness::node::NodeError;
 
-use super::dead_end::{DeadEnd, Search};
 use super::{Bed, FUTILE, StepError, sentence};
+use crate::dead_end::{DeadEnd, Search};
 use crate::failure::chain;
 
 /// How many cases must have met a dead end before the next ones take it for granted.

@@ -19,9 +19,19 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
+/// The calls whose effect the manager or the attacher waits for.
+const WAITED_FOR: [&str; 6] = [
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "NodeStageVolume",
+    "NodeUnstageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+];
+
 /// An attempt that was repeated and failed in the same way each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DeadEnd {
+pub struct DeadEnd {
     /// Equal in all cases that meet it: no ids, no paths, no numbers.
     pub(crate) key: String,
     /// The call, as `NodePublishVolume`.
@@ -52,7 +62,7 @@ impl fmt::Display for DeadEnd {
 
 /// Looks for a dead end in the lines of a journal, from the moment when it is made.
 #[derive(Debug, Default)]
-pub(super) struct Search {
+pub struct Search {
     /// The dead ends of earlier cases, by key.
     known: BTreeSet<String>,
     /// Calls under way: the method, and the volume's handle.
@@ -82,12 +92,12 @@ struct Streak {
 }
 
 impl Search {
-    pub(super) fn new(known: BTreeSet<String>) -> Self {
+    pub fn new(known: BTreeSet<String>) -> Self {
         Self { known, ..Self::default() }
     }
 
     /// Reads more lines; the dead end, if they lead to one.
-    pub(super) fn read(&mut self, lines: &[TraceLine]) -> Option<DeadEnd> {
+    pub fn read(&mut self, lines: &[TraceLine]) -> Option<DeadEnd> {
         lines.iter().find_map(|line| self.line(line))
     }
 
@@ -110,7 +120,7 @@ impl Search {
     fn call_begins(&mut self, start: &RpcStart) {
         let request = start.request();
         let handle = request.volume_id();
-        if handle.is_empty() || !is_work(&start.method) {
+        if handle.is_empty() || !WAITED_FOR.contains(&start.method.as_str()) {
             return;
         }
         if let Some(pod) = pod_of(request.target_path()) {
@@ -187,11 +197,6 @@ impl Search {
         let calls = streak.calls;
         (shown || was_seen_before).then_some(DeadEnd { key, method, code, message, calls, was_seen_before })
     }
-}
-
-/// Whether the manager or the attacher waits for the effect of a call.
-fn is_work(method: &str) -> bool {
-    super::CHANGING.contains(&method) && !["CreateVolume", "DeleteVolume"].contains(&method)
 }
 
 /// The pod in the path of a target.
