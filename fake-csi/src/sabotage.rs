@@ -486,6 +486,10 @@ sabotages! {
         "Each error has details, beside its code and its message."
     RestartForgetsGroups "restart-forgets-groups" "DRV-095"
         "A restarted driver has forgotten all groups of snapshots."
+    UnpublishRemovesParent "unpublish-removes-parent" "DRV-065"
+        "NodeUnpublishVolume removes the target, and the directory that it was in if that is empty."
+    ModifyTakesUnknownVolume "modify-takes-unknown-volume" "DRV-099"
+        "ControllerModifyVolume of a volume that does not exist is OK."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -102,6 +102,9 @@ impl Driver {
             return Err(Status::invalid_argument("mutable_parameters is missing"));
         }
         let _claim = self.in_flight.claim(&[&request.volume_id, "modification"])?;
+        if self.breaks(Sabotage::ModifyTakesUnknownVolume) && self.volume(&request.volume_id).is_err() {
+            return Ok(v1::ControllerModifyVolumeResponse {});
+        }
         let volume = self.volume(&request.volume_id)?;
         let is_set = |(key, value): (&String, &String)| volume.mutable_parameters.get(key) == Some(value);
         if self.breaks(Sabotage::ModifyForgetsIdempotence) && request.mutable_parameters.iter().all(is_set) {

@@ -62,6 +62,9 @@ impl NodeService {
             if !self.driver.breaks(Sabotage::UnpublishKeepsTarget) {
                 remove_target(path, &target.capability.access)?;
             }
+            if self.driver.breaks(Sabotage::UnpublishRemovesParent) {
+                path.parent().into_iter().for_each(|parent| drop(fs::remove_dir(parent)));
+            }
         }
         self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
         Ok(())

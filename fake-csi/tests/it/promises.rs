@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 33] = [
+const FOUND_BY_CASES: [&str; 35] = [
     "capacity-of-any-place",
     "confirms-no-capabilities",
     "create-again-answers-asked-size",
@@ -88,6 +88,7 @@ const FOUND_BY_CASES: [&str; 33] = [
     "list-tells-source-size",
     "list-without-condition",
     "member-forgets-group",
+    "modify-takes-unknown-volume",
     "multi-writer-has-one-target",
     "new-volume-is-abnormal",
     "publish-finds-staging",
@@ -103,6 +104,7 @@ const FOUND_BY_CASES: [&str; 33] = [
     "stage-trusts-failed-format",
     "stats-call-inodes-bytes",
     "stats-leak-descriptor",
+    "unpublish-removes-parent",
     "unpublish-waits-for-sync",
 ];
 

@@ -28,6 +28,8 @@ pub(super) struct Around {
     entries: BTreeMap<OsString, Entry>,
     /// The directories above the path, up to the node's root, that were no links.
     above: Vec<PathBuf>,
+    /// Those of them that were there.
+    directories: Vec<PathBuf>,
     things: BTreeSet<Thing>,
 }
 
@@ -90,8 +92,9 @@ impl Around {
     pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
         let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
-        let above = above.filter(|above| !is_link_at(above)).map(Path::to_owned).collect();
-        Self { path: path.to_owned(), lines, others, entries, above, things: things() }
+        let above: Vec<PathBuf> = above.filter(|above| !is_link_at(above)).map(Path::to_owned).collect();
+        let directories = above.iter().filter(|above| above.exists()).cloned().collect();
+        Self { path: path.to_owned(), lines, others, entries, above, directories, things: things() }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -156,9 +159,15 @@ impl Around {
             let path = linked.to_string_lossy().into_owned();
             return vec![Touched { method: method.to_owned(), id, path, how: Touch::Linked, named: false }];
         }
-        let now = entries(parent);
         let alone = self.others == Others::None
             && !meanwhile.iter().any(|line| matches!(line.event, Event::RpcStart(_) | Event::RpcEnd(_)));
+        let is_gone = |above: &&PathBuf| !above.exists() && !is_announced(&meanwhile, above);
+        if alone && let Some(gone) = self.directories.iter().rev().find(is_gone) {
+            made.remove(&self.path);
+            let path = gone.to_string_lossy().into_owned();
+            return vec![Touched { method: method.to_owned(), id, path, how: Touch::Removed, named: false }];
+        }
+        let now = entries(parent);
         // What lies at the path itself is touched by calls that name it alone.
         let alone_here = self.others != Others::Here && !meanwhile.iter().any(|line| self.is_named_by(line));
         let mut found = Vec::new();
@@ -413,6 +422,16 @@ mod tests {
             symlink("/etc", ground.target()).unwrap();
         };
         assert_eq!(ground.during("NodePublishVolume", &mut made, link), [(Touch::Linked, true)]);
+    }
+
+    #[test]
+    fn directory_of_the_target_is_the_nodes() {
+        let ground = Ground::new();
+        let mut made = BTreeSet::from([ground.target()]);
+        let remove = || fs::remove_dir_all(&ground.pv).unwrap();
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, remove), [(Touch::Removed, false)]);
+        // It was not there before the next call.
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, || {}), []);
     }
 
     #[test]

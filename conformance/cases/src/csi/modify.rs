@@ -10,7 +10,7 @@ const MODIFY: &str = "ControllerModifyVolume";
 #[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
 async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let Some(mut request) = cx.modify_request(&data) else {
+    let Some(request) = cx.modify_request(&data) else {
         cx.not_tried("DRV-087", "the manifest names no `mutable_parameters`");
         return Ok(());
     };
@@ -29,7 +29,24 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         let cause = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
         cx.keeps("DRV-087", MODIFY, cx.told_of(&data).await? == before, cause)?;
     }
+    Ok(())
+}
+
+/// A volume that does not exist is not modified.
+///
+/// CSI, ControllerModifyVolume: NOT_FOUND if the volume does not exist.
+#[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
+async fn unknown_volume_is_not_modified(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
     let (unknown, codes) = cx.unknown_volume();
+    // A driver may refuse a parameter that it does not have before it looks for the volume.
+    let (mut request, codes) = match cx.modify_request(&data) {
+        Some(request) => (request, codes),
+        None => {
+            let parameters = json!({ "volproof-no-such-parameter": "yes" });
+            (json!({ "mutableParameters": parameters }), &["NotFound", "InvalidArgument"][..])
+        }
+    };
     request["volumeId"] = json!(unknown);
     let answer = cx.call(MODIFY, request).await?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)

@@ -95,7 +95,7 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
 #[case(
     needs = [Filesystem, Root],
-    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_torn_down_twice(cx, cx.node_calls(&data).await?).await
@@ -106,7 +106,7 @@ async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
 #[case(
     needs = [Block, Root, Loop],
-    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     is_torn_down_twice(cx, cx.node_calls(&disk).await?).await
@@ -122,6 +122,10 @@ async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
     let cause = "NodeUnpublishVolume answered OK, and its target is still there.";
     cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), cause)?;
+    let cause =
+        "NodeUnpublishVolume answered OK, and the directory of its target, which the caller made, is gone.";
+    let directory = target.parent().expect("a target is in a directory");
+    cx.keeps("DRV-065", "NodeUnpublishVolume", directory.is_dir(), cause)?;
     node.unpublish("web").await?.asked("of a volume that was unpublished").is("DRV-062", &["OK"])?;
     node.unstage().await?.succeeds()?;
     let cause = "NodeUnstageVolume answered OK, and the staging path is still mounted.";

@@ -164,4 +164,14 @@ mod tests {
         passes_over(rule, &silent("Unavailable"), &[]);
         breaks(rule, "an error has no message", &silent("Internal"), &[]);
     }
+
+    #[test]
+    fn errors_have_no_details() {
+        let rule = &NO_DETAILS;
+        keeps(rule, "directly CreateVolume Internal", &[]);
+        breaks(rule, "the status of an error has details", "directly CreateVolume Internal details", &[]);
+        passes_over(rule, "directly CreateVolume OK", &[]);
+        // The gRPC library answers these by itself.
+        passes_over(rule, "directly CreateVolume Unimplemented details", &[]);
+    }
 }

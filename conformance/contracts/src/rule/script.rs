@@ -12,6 +12,7 @@
 //! in-use v1                    the node writes `volumesInUse` of its status
 //! detach v1                    ControllerUnpublishVolume
 //! starts M {}                  any call that is not answered, with its request
+//! directly M Internal details  the end of a call by a case itself, whose status has details; without the word, none
 //! calls M {} {} OK             any call, with request, answer and code, and then the fault that the proxy injected
 //! ```
 //!
@@ -100,6 +101,19 @@ impl Writer {
             ["calls", method, req, resp, code, injected @ ..] => {
                 let json = |text: &str| serde_json::from_str(text).expect("JSON without blanks");
                 self.whole_call(method, json(req), json(resp), code, injected.join(" "));
+            }
+            ["directly", method, code, details @ ..] => {
+                let id = self.trace.len() as u64 + 1;
+                let answer = DirectAnswer {
+                    method: (*method).to_owned(),
+                    code: (*code).to_owned(),
+                    message: "no".to_owned(),
+                    details: *details == ["details"],
+                    resp: Value::Null,
+                };
+                let (volume, paths) = (String::new(), vec![]);
+                let call = DirectCall { id, edge: Edge::End, volume, paths, answer: Some(answer) };
+                self.push(Event::DirectCall(call));
             }
             ["starts", method, req] => {
                 let (id, method) = (self.trace.len() as u64 + 1, (*method).to_owned());
