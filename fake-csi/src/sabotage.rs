@@ -490,6 +490,8 @@ sabotages! {
         "NodeUnpublishVolume removes the target, and the directory that it was in if that is empty."
     ModifyTakesUnknownVolume "modify-takes-unknown-volume" "DRV-099"
         "ControllerModifyVolume of a volume that does not exist is OK."
+    DetachNeedsVolume "detach-needs-volume" "DRV-183"
+        "ControllerUnpublishVolume of a volume that does not exist is NOT_FOUND."
 }
 
 impl std::str::FromStr for Sabotage {

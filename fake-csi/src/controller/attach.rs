@@ -73,7 +73,12 @@ impl Driver {
         let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
         self.journal.transact(|books| {
             // A volume or a node that does not exist is not published: success.
-            let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), ())) };
+            let Some(volume) = books.volumes.get(&request.volume_id) else {
+                return match self.breaks(Sabotage::DetachNeedsVolume) {
+                    true => Err(Status::not_found("there is no such volume")),
+                    false => Ok((Vec::new(), ())),
+                };
+            };
             let mut volume = volume.clone();
             let before = volume.attached.len();
             let from_all = request.node_id.is_empty() && !self.breaks(Sabotage::DetachFromNone);

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 35] = [
+const FOUND_BY_CASES: [&str; 36] = [
     "capacity-of-any-place",
     "confirms-no-capabilities",
     "create-again-answers-asked-size",
@@ -79,6 +79,7 @@ const FOUND_BY_CASES: [&str; 35] = [
     "create-answers-odd-size",
     "create-ignores-place",
     "create-rounds-down",
+    "detach-needs-volume",
     "errors-with-details",
     "get-forgets-nodes",
     "get-snapshot-answers-first",

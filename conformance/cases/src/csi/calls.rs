@@ -305,6 +305,21 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     node.attach_again().await
 }
 
+/// ControllerUnpublishVolume of a volume that was detached and deleted is OK: it is published nowhere.
+///
+/// CSI, ControllerUnpublishVolume: OK if the volume cannot be found and can be regarded as unpublished. A CO that lost
+/// the first answer asks again, and cannot go on before the answer is OK.
+#[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
+async fn detach_of_a_deleted_volume_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let attach = cx.attach_request(&data).await?;
+    cx.node_calls(&data).await?.detach().await?;
+    cx.delete_volume(&data).await?.succeeds()?;
+    let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+    let answer = cx.call("ControllerUnpublishVolume", detach).await?;
+    answer.asked("of a volume that was detached and deleted").is("DRV-183", &["OK"])
+}
+
 /// Each optional call that the node service reports works on a published volume, and is refused at a path without the
 /// volume.
 ///

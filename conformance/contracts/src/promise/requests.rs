@@ -24,4 +24,13 @@ pub(super) const PROMISES: &[Promise] = &[
         csi("Error Scheme", "The status `details` MUST be empty"),
         &[],
     ),
+    should(
+        "DRV-183",
+        "a deleted volume is unpublished from the node that it was on with OK: it is published nowhere",
+        csi(
+            "ControllerUnpublishVolume",
+            "cannot be found by the Plugin and the volume can be safely regarded as ControllerUnpublished from the node, the plugin SHOULD return `0 OK`",
+        ),
+        &[],
+    ),
 ];
