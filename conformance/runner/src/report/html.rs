@@ -233,14 +233,11 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn driver_message_is_escaped() {
-        let mut case = CaseReport::sample("csi::a", Status::Leaked);
-        case.left_behind = vec!["bind <publish:data/web> & \"more\"".into()];
-        let run = RunRecord {
+    fn run_with(cases: Vec<CaseReport>) -> RunRecord {
+        RunRecord {
             version: RunRecord::VERSION,
-            header: crate::event::Header { driver: "<script>".into(), ..Default::default() },
-            cases: vec![case],
+            header: crate::event::Header::default(),
+            cases,
             findings: vec![],
             promises: vec![],
             kernel: vec![],
@@ -249,11 +246,50 @@ mod tests {
             exit_code: 1,
             hints: vec![],
             since: None,
-        };
+        }
+    }
+
+    #[test]
+    fn driver_message_is_escaped() {
+        let mut case = CaseReport::sample("csi::a", Status::Leaked);
+        case.left_behind = vec!["bind <publish:data/web> & \"more\"".into()];
+        let mut run = run_with(vec![case]);
+        run.header.driver = "<script>".into();
         let page = render(&run);
         assert!(page.contains("<title>volproof: &lt;script&gt; </title>"), "{page}");
         assert!(page.contains("bind &lt;publish:data/web&gt; &amp; &quot;more&quot;"), "{page}");
         let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!elsewhere.contains("http"), "it must open without a network");
+    }
+
+    #[test]
+    fn each_region_has_a_name_of_its_own() {
+        let logs = tempfile::tempdir().unwrap();
+        let header = contracts::recording::header();
+        let call = r#"{"seq":1,"t_ms":1.0,"ev":"rpc_start","id":7,"method":"NodeStageVolume","req":{}}"#;
+        std::fs::write(logs.path().join("trace.jsonl"), format!("{header}\n{call}\n")).unwrap();
+        let case = |id: &str| CaseReport {
+            logs: Some(logs.path().to_owned()),
+            ..CaseReport::sample(id, Status::Failed)
+        };
+        let page = render(&run_with(vec![case("csi::a"), case("csi::b")]));
+        let mut names: Vec<&str> =
+            page.split("role=region aria-label=").skip(1).filter_map(|rest| rest.split('>').next()).collect();
+        assert_eq!(names.len(), 2, "{page}");
+        names.dedup();
+        assert_eq!(names.len(), 2, "a screen reader tells them apart by their names: {names:?}");
+    }
+
+    #[test]
+    fn box_with_a_copy_button_has_a_command() {
+        let mut case = CaseReport::sample("csi::a", Status::Failed);
+        case.again = "volproof run --driver driver.toml csi::a".into();
+        case.look = Some("the same with --keep, then: volproof enter csi::a".into());
+        let page = render(&run_with(vec![case]));
+        let commands = page.split("<div class=command><code>").skip(1);
+        let commands: Vec<&str> = commands.filter_map(|rest| rest.split("</code>").next()).collect();
+        let again = "volproof run --driver driver.toml csi::a";
+        let kept = format!("{again} --keep");
+        assert_eq!(commands, [again, &kept, "volproof enter csi::a"]);
     }
 }

@@ -56,12 +56,14 @@ fn failure(page: &mut String, case: &CaseReport) {
     list(page, "not checked", &case.unchecked);
     *page += "<p class=quiet>again</p>";
     command(page, &case.again);
-    if let Some(look) = &case.look {
-        *page += "<p class=quiet>look around in it</p>";
-        command(page, look);
+    if case.look.is_some() {
+        // The page outlives a sandbox that was kept: the case has to run again.
+        *page += "<p class=quiet>look around in it: keep it, and enter it from another terminal</p>";
+        command(page, &format!("{} --keep", case.again));
+        command(page, &format!("volproof enter {}", case.id));
     }
     if let Some(logs) = &case.logs {
-        timeline(page, logs);
+        timeline(page, case.id.as_str(), logs);
         case.log_files.iter().filter(|file| *file != "trace.jsonl").for_each(|file| log(page, logs, file));
     }
 }
@@ -113,16 +115,17 @@ fn list(page: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-fn timeline(page: &mut String, logs: &Path) {
+fn timeline(page: &mut String, id: &str, logs: &Path) {
     let Some(timeline) = Timeline::of(&logs.join("trace.jsonl")) else { return };
     let _ = writeln!(
         page,
         "<details class=timeline><summary>timeline</summary>\
          <div class=filters><button data-zoom=2>zoom in</button><button data-zoom=0.5>zoom out</button>\
-         <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=timeline></div>\
+         <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=\"timeline of {id}\"></div>\
          <div class=detail aria-live=polite>Point at an event, or go to it with Tab.</div>\
-         <script type=\"application/json\">{}</script></details>",
-        timeline.json()
+         <script type=\"application/json\">{json}</script></details>",
+        id = escape(id),
+        json = timeline.json()
     );
     let mounted = timeline
         .mounted
