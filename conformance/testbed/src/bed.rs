@@ -157,18 +157,6 @@ const FUTILE: Duration = Duration::from_secs(10);
 /// The time that a process may sleep in the kernel for a disk before that is reported.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// The calls that change a volume, on the node or by the controller.
-const CHANGING: [&str; 8] = [
-    "CreateVolume",
-    "DeleteVolume",
-    "ControllerPublishVolume",
-    "ControllerUnpublishVolume",
-    "NodeStageVolume",
-    "NodeUnstageVolume",
-    "NodePublishVolume",
-    "NodeUnpublishVolume",
-];
-
 type Result<T = ()> = std::result::Result<T, StepError>;
 
 impl Bed {

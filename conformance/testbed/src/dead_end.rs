@@ -20,7 +20,7 @@ const ENOUGH_UNREADABLE: usize = 2;
 const APART: f64 = 1000.0;
 
 /// The calls whose effect the manager or the attacher waits for.
-const WAITED_FOR: [&str; 6] = [
+pub(crate) const WAITED_FOR: [&str; 6] = [
     "ControllerPublishVolume",
     "ControllerUnpublishVolume",
     "NodeStageVolume",

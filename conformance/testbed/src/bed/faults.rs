@@ -8,8 +8,9 @@ use harness::node::NodeError;
 use harness::proxy::Rule;
 
 use super::patience::Waited;
-use super::{Bed, CHANGING, Result, StepError, ended_by_itself};
+use super::{Bed, Result, StepError, ended_by_itself};
 use crate::call::{Code, Method};
+use crate::dead_end::WAITED_FOR;
 
 /// The `oom_score_adj` of a process that the kernel is to kill first when there is no memory left.
 const FIRST_TO_DIE: &str = "1000";
@@ -23,7 +24,7 @@ impl Bed {
     /// Lets the proxy make each call that changes a volume twice.
     pub(crate) fn repeat_every_call(&self) {
         self.made.repeats.set(true);
-        for method in CHANGING {
+        for method in ["CreateVolume", "DeleteVolume"].into_iter().chain(WAITED_FOR) {
             self.proxy().inject(Rule { duplicate: true, ..Rule::of(method) });
         }
     }
