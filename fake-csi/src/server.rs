@@ -57,9 +57,7 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     let unmounts = driver.breaks(Sabotage::TerminatedUnmounts);
     let leaving: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
     let (state, ending) = (driver.options.state.clone(), Arc::clone(&driver));
-    let name = format!("control-{}.sock", nodes[0].0.name);
-    let listener = listen(&state.join(&name))?;
-    link_control(&state, &name)?;
+    let listener = listen_for_orders(&state, &nodes[0].0.name)?;
     tokio::spawn(control::serve(listener, driver, Arc::clone(&faults)));
 
     for (service, (node, endpoint)) in services.into_iter().zip(&nodes) {
@@ -185,10 +183,17 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     UnixListener::bind(path).with_context(|| format!("cannot listen at `{}`", path.display()))
 }
 
-/// Points the well-known name to this process, the one that was started last.
-fn link_control(state: &Path, name: &str) -> anyhow::Result<()> {
-    let fresh = state.join(format!(".{name}"));
-    drop(std::fs::remove_file(&fresh));
-    std::os::unix::fs::symlink(name, &fresh).context("cannot link the control socket")?;
-    std::fs::rename(&fresh, state.join(SOCKET)).context("cannot link the control socket")
+/// Listens for orders at the socket of this node, and points the well-known name to it. The process that was started
+/// last gets the orders.
+///
+/// Two processes of one node may start at once (a node plugin and a controller plugin), so each makes its files under
+/// names of its own and renames them.
+fn listen_for_orders(state: &Path, node: &str) -> anyhow::Result<UnixListener> {
+    let name = format!("control-{node}.sock");
+    let own = state.join(format!(".{node}-{}", std::process::id()));
+    let listener = listen(&own)?;
+    std::fs::rename(&own, state.join(&name)).context("cannot name the control socket")?;
+    std::os::unix::fs::symlink(&name, &own).context("cannot link the control socket")?;
+    std::fs::rename(&own, state.join(SOCKET)).context("cannot link the control socket")?;
+    Ok(listener)
 }

@@ -59,7 +59,8 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
             Format::Terse => format!("{}: test\n", case.id()),
             Format::Human => {
                 let (id, sentence, about) = (case.id(), case.sentence(), case.about());
-                format!("{id}\n    {sentence}\n    about the {about}; needs {}\n", needs.join(", "))
+                let needs = if needs.is_empty() { "nothing".to_owned() } else { needs.join(", ") };
+                format!("{id}\n    {sentence}\n    about the {about}; needs {needs}\n")
             }
             Format::Json => {
                 let (id, proves) = (case.id(), case.sentence());

@@ -62,6 +62,40 @@ fn two_processes_share_the_books() {
 
 #[test]
 #[file_serial(root)]
+fn processes_of_one_node_start_at_once() {
+    in_namespace(async |world| {
+        for round in 0..20 {
+            let sockets: Vec<_> =
+                (0..4).map(|process| world.root.join(format!("{round}-{process}.sock"))).collect();
+            let start = |socket: &std::path::PathBuf| {
+                std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
+                    .arg(format!("--endpoint=unix://{}", socket.display()))
+                    .arg("--state-dir")
+                    .arg(world.state())
+                    .spawn()
+                    .unwrap()
+            };
+            let mut processes: Vec<_> = sockets.iter().map(start).collect();
+            let mut ended = None;
+            for (process, socket) in processes.iter_mut().zip(&sockets) {
+                while ended.is_none() && !socket.exists() {
+                    ended = process.try_wait().unwrap();
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+            let books = world.control().books().await;
+            for mut process in processes {
+                process.kill().unwrap();
+                process.wait().unwrap();
+            }
+            assert_eq!(ended, None, "round {round}: a process has ended");
+            books.unwrap();
+        }
+    });
+}
+
+#[test]
+#[file_serial(root)]
 fn block_volume_on_two_nodes_has_one_device_until_both_unstage() {
     in_namespace(async |mut world| {
         let socket = world.root.join("second.sock");
