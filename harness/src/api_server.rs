@@ -12,7 +12,6 @@ mod client;
 mod disturbance;
 mod driver_objects;
 mod http;
-mod protection;
 mod provisioner;
 mod records;
 mod serve;
@@ -138,6 +137,17 @@ impl ApiServer {
     /// Every object of a kind as it is now, then each change.
     pub fn watch(&self, kind: Kind) -> Watch {
         self.store().watch(kind)
+    }
+
+    /// Waits until an object does not exist.
+    pub async fn wait_gone(&self, key: &Key) {
+        let mut changes = self.watch(key.kind);
+        while self.store().get(key).is_ok() {
+            if changes.recv().await.is_none() {
+                // The watch was hung up on.
+                changes = self.watch(key.kind);
+            }
+        }
     }
 
     /// Hangs up on all that watch a kind, as an API server does from time to time. They may watch again.

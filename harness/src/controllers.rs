@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::ApiSource;
 use api::clock::Clock;
-use cluster::{Resizer, ResizerConfig};
+use cluster::{Protection, Resizer, ResizerConfig};
 use contracts::event::Client;
 use tonic::transport::Channel;
 
@@ -27,6 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The controllers that every testbed has. Dropping them ends them.
 #[derive(Debug)]
 pub struct Controllers {
+    _protection: Protection,
     _resizer: Resizer,
 }
 
@@ -45,7 +46,10 @@ impl Controllers {
             first_pause: FIRST_PAUSE,
             ..ResizerConfig::new(capabilities.name.clone())
         };
-        Self { _resizer: Resizer::start(config, source, clock, Arc::new(channel)) }
+        Self {
+            _protection: Protection::start(Arc::clone(&source), Arc::clone(&clock)),
+            _resizer: Resizer::start(config, source, clock, Arc::new(channel)),
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use api::names::Namespaced;
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement};
 use api::{
-    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Secret, Sensitive, Volume,
-    VolumeMode,
+    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Key, Meta, PersistentSource, Resource, Secret, Sensitive,
+    Volume, VolumeMode,
 };
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
@@ -19,6 +20,9 @@ use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::{explained, within};
+
+/// How long the controllers may take to release the objects of a deleted volume.
+const RELEASE: Duration = Duration::from_secs(10);
 
 /// A volume to be provisioned, as its claim describes it.
 #[derive(Debug, Clone)]
@@ -138,6 +142,13 @@ pub enum ProvisionError {
         #[source]
         source: ApiError,
     },
+    /// The driver has deleted the volume, and a controller or a pod keeps an object of it.
+    #[error("the {} `{}` of the deleted volume `{name}` is kept", key.kind, key.name)]
+    Kept {
+        /// The claim's name.
+        name: String,
+        key: Key,
+    },
     /// A secret could not be read.
     #[error("cannot read the driver's secrets")]
     Secrets(#[source] ManifestError),
@@ -198,10 +209,11 @@ impl Provisioner {
         Ok(names)
     }
 
-    /// Deletes a claim, its volume and what the driver made for it. Pods must not use it any more.
+    /// Deletes a claim, its volume and what the driver made for it, and waits until the objects are gone. Pods must not
+    /// use it any more.
     ///
     /// # Errors
-    /// When the driver does not delete it.
+    /// When the driver does not delete it, or an object is kept.
     pub async fn delete(&self, claim: &str) -> Result<(), ProvisionError> {
         let unknown = || ProvisionError::Unknown { name: claim.to_owned() };
         let object = self.api.get::<Claim>(NAMESPACE, claim).ok_or_else(unknown)?;
@@ -220,7 +232,13 @@ impl Provisioner {
         }
         let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
         self.api.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
-        self.api.delete::<Volume>("", &volume.meta.name).map_err(failed)
+        self.api.delete::<Volume>("", &volume.meta.name).map_err(failed)?;
+        // Another claim of the name could not be written before.
+        for key in [object.key(), volume.key()] {
+            let gone = tokio::time::timeout(RELEASE, self.api.wait_gone(&key)).await;
+            gone.map_err(|_| ProvisionError::Kept { name: claim.to_owned(), key })?;
+        }
+        Ok(())
     }
 
     /// The parameters of a class with the driver's secrets, which become objects.

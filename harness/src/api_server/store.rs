@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::change_log::{Became, ChangeLog, Logged, Place};
 use super::records::Records;
-use super::{addresses, protection, time};
+use super::{addresses, time};
 use crate::journal::Journal;
 
 #[derive(Debug)]
@@ -168,7 +168,6 @@ impl Store {
         if !object.meta().is_deleting() {
             object.meta_mut().deleted = Some(time::now());
             self.put(Verb::Update, object, by);
-            self.unprotect();
         }
         Ok(())
     }
@@ -254,7 +253,6 @@ impl Store {
         self.version += 1;
         self.log.add(self.version, Became::Deleted, || Logged::Typed(object.clone()));
         self.tell(key.kind, &Change::Deleted(object));
-        self.unprotect();
     }
 
     fn is_held(&self, key: &Key) -> bool {
@@ -266,15 +264,6 @@ impl Store {
         let marked = self.objects.get(key).is_some_and(|object| object.meta().is_deleting());
         if was_held && marked && !self.is_held(key) {
             self.remove(key, Client::Controller);
-        }
-    }
-
-    /// Removes the protection of objects that are being deleted and no longer in use.
-    fn unprotect(&mut self) {
-        while let Some(freed) = protection::next_freed(self.objects.values()) {
-            let key = freed.key();
-            self.put(Verb::Patch, freed, Client::Controller);
-            self.release(&key, true);
         }
     }
 

@@ -1,9 +1,12 @@
 //! The store, directly and through a socket, and the controllers on it.
 
+use api::clock::TokioClock;
 use api::storage::ClaimSpec;
 use api::{
-    Change, Claim, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,
+    Change, Claim, Key, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,
 };
+use cluster::Protection;
+use contracts::event::Client;
 
 use super::*;
 use crate::Layout;
@@ -50,15 +53,16 @@ fn events_that_say_the_same_are_two() {
     assert_eq!(stored.len(), 2, "{stored:?}");
 }
 
-#[test]
-fn a_claim_outlives_its_pod_and_not_longer() {
+#[tokio::test]
+async fn a_claim_outlives_its_pod_and_not_longer() {
     let api = api_server();
+    let _protection = Protection::start(api.seen_by(Client::Controller), TokioClock::shared());
     api.create(claim("a")).unwrap();
     api.create(pod("web", "a")).unwrap();
     api.delete::<Claim>("default", "a").unwrap();
     assert!(api.get::<Claim>("default", "a").unwrap().meta.is_deleting());
     api.delete::<Pod>("default", "web").unwrap();
-    assert!(api.get::<Claim>("default", "a").is_none());
+    api.wait_gone(&Key::namespaced(Kind::Claim, "default", "a")).await;
 }
 
 #[test]
@@ -91,8 +95,8 @@ async fn a_watch_begins_with_what_there_is() {
             Change::Synced => "synced".to_owned(),
         });
     }
-    // Unused, the claim is only marked, freed and removed.
-    assert_eq!(seen, ["applied a", "synced", "applied b", "applied a", "applied a", "deleted a"]);
+    // The claim is marked, and waits for its protection to be taken away.
+    assert_eq!(seen, ["applied a", "synced", "applied b", "applied a"]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use api::names::Namespaced;
 use api::storage::CsiSource;
 use api::{Attachment, CsiNode, CsiNodeDriver, Meta, PersistentSource, Secret, Sensitive, Volume};
 use async_trait::async_trait;
-use cluster::{AttachService, Attacher, AttacherConfig};
+use cluster::{AttachService, Attacher, AttacherConfig, Protection};
 use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
@@ -63,7 +63,7 @@ impl AttachService for Script {
 struct World {
     api: ApiServer,
     script: Arc<Script>,
-    _attacher: Attacher,
+    _running: (Protection, Attacher),
 }
 
 impl World {
@@ -71,13 +71,12 @@ impl World {
         let (api, script) = (api_server(), Arc::new(Script::default()));
         let service: Arc<dyn AttachService> = Arc::clone(&script) as _;
         let config = AttacherConfig::new(DRIVER);
-        let attacher = Attacher::start(
-            config,
-            api.seen_by(contracts::event::Client::Controller),
-            TokioClock::shared(),
-            service,
+        let source = || api.seen_by(contracts::event::Client::Controller);
+        let running = (
+            Protection::start(source(), TokioClock::shared()),
+            Attacher::start(config, source(), TokioClock::shared(), service),
         );
-        Self { api, script, _attacher: attacher }
+        Self { api, script, _running: running }
     }
 
     fn register(&self) {

@@ -14,8 +14,8 @@ use api::{
 };
 use async_trait::async_trait;
 use cluster::{
-    Binder, Modifier, ModifierConfig, ModifyService, ProvisionService, Provisioner, ProvisionerConfig,
-    SnapshotController, SnapshotService, Snapshotter, SnapshotterConfig,
+    Binder, Modifier, ModifierConfig, ModifyService, Protection, ProvisionService, Provisioner,
+    ProvisionerConfig, SnapshotController, SnapshotService, Snapshotter, SnapshotterConfig,
 };
 use contracts::event::Client;
 use csi_proto::v1;
@@ -144,7 +144,7 @@ impl ModifyService for Script {
 struct World {
     api: ApiServer,
     script: Arc<Script>,
-    _running: (Binder, Provisioner, SnapshotController, Snapshotter, Modifier),
+    _running: (Protection, Binder, Provisioner, SnapshotController, Snapshotter, Modifier),
 }
 
 impl World {
@@ -161,6 +161,7 @@ impl World {
         let source = || api.seen_by(Client::Controller);
         let clock = TokioClock::shared;
         let running = (
+            Protection::start(source(), clock()),
             Binder::start(source(), clock()),
             Provisioner::start(provisions, source(), clock(), Arc::<Script>::clone(&script)),
             SnapshotController::start(source(), clock()),

@@ -11,7 +11,7 @@ use api::{
     PersistentSource, Pod, PodVolume, Secret, Sensitive, Volume, VolumeMode, VolumeSource,
 };
 use async_trait::async_trait;
-use cluster::{Binder, Ephemeral, Placement, ProvisionService, Provisioner, ProvisionerConfig};
+use cluster::{Binder, Ephemeral, Placement, Protection, ProvisionService, Provisioner, ProvisionerConfig};
 use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
@@ -82,7 +82,7 @@ impl ProvisionService for Script {
 struct World {
     api: ApiServer,
     script: Arc<Script>,
-    _running: (Binder, Ephemeral, Placement, Provisioner),
+    _running: (Protection, Binder, Ephemeral, Placement, Provisioner),
 }
 
 impl World {
@@ -91,6 +91,7 @@ impl World {
         let service: Arc<dyn ProvisionService> = Arc::clone(&script) as _;
         let source = || api.seen_by(contracts::event::Client::Controller);
         let running = (
+            Protection::start(source(), TokioClock::shared()),
             Binder::start(source(), TokioClock::shared()),
             Ephemeral::start(source(), TokioClock::shared()),
             Placement::start(source(), TokioClock::shared()),
