@@ -71,6 +71,10 @@ impl ApiSource for KeptTokens {
         self.inner.list(kind).await
     }
 
+    async fn list_in(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, ApiError> {
+        self.inner.list_in(kind, namespace).await
+    }
+
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         self.inner.watch(kind).await
     }

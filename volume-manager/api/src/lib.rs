@@ -60,6 +60,13 @@ pub trait ApiSource: fmt::Debug + Send + Sync + 'static {
     /// Every object of a kind, in the order of their keys.
     async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError>;
 
+    /// Every object of a kind in one namespace, in the order of their names.
+    async fn list_in(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, ApiError> {
+        let mut objects = self.list(kind).await?;
+        objects.retain(|object| object.meta().namespace == namespace);
+        Ok(objects)
+    }
+
     /// Every object of a kind as it is now, then [`Change::Synced`], then each change, until the stream
     /// ends. A source that loses its server ends the stream; the watcher starts again.
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError>;
@@ -309,6 +316,11 @@ pub async fn get<R: Resource>(api: &dyn ApiSource, namespace: &str, name: &str) 
     let object = api.get(&key).await?;
     R::from_object(object)
         .ok_or_else(|| ApiError::Refused { key, reason: "the answer is of another kind".to_owned() })
+}
+
+/// Lists the objects of a type in one namespace.
+pub async fn list_in<R: Resource>(api: &dyn ApiSource, namespace: &str) -> Result<Vec<Arc<R>>, ApiError> {
+    Ok(api.list_in(R::KIND, namespace).await?.into_iter().filter_map(R::from_object).collect())
 }
 
 /// Lists the objects of a type.

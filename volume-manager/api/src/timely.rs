@@ -46,6 +46,10 @@ impl ApiSource for Timely {
         self.ask(self.inner.list(kind)).await
     }
 
+    async fn list_in(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, ApiError> {
+        self.ask(self.inner.list_in(kind, namespace)).await
+    }
+
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         self.ask(self.inner.watch(kind)).await
     }

@@ -82,6 +82,7 @@ impl Reconciler for Hands {
     }
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
+        self.attached.replace_attachment(before, after);
         match (before, after) {
             (before, Some(Object::Attachment(attachment))) if attachment.attacher == self.config.driver => {
                 let before = before.and_then(|before| match before {

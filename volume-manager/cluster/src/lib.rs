@@ -18,6 +18,7 @@ pub mod protection;
 pub mod provisioner;
 mod queue;
 mod reconciler;
+mod references;
 pub mod resizer;
 mod secrets;
 pub mod service;

@@ -1,8 +1,8 @@
 //! Protection of what is in use: a claim outlives the pods that refer to it, and a volume its claim
 //! (docs/behaviour/09-controllers.md, sections 4 and 7).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use api::clock::Clock;
 use api::protection::{CLAIM, VOLUME};
@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use crate::Trouble;
 use crate::found::{find, hold, release};
 use crate::reconciler::{PAUSES, Reconciler, Running};
+use crate::references::References;
 
 /// Protects claims and volumes in use. It stops when this is dropped.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Protection {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = Hands { api: Arc::clone(&api), users: Mutex::default() };
+        let hands = Hands { api: Arc::clone(&api), users: References::default() };
         Self { _running: Running::start(hands, api, clock, PAUSES) }
     }
 }
@@ -33,7 +34,7 @@ impl Protection {
 struct Hands {
     api: Arc<dyn ApiSource>,
     /// The pods that use a claim, as far as they were heard of.
-    users: Mutex<BTreeMap<Key, BTreeSet<Key>>>,
+    users: References,
 }
 
 #[async_trait]
@@ -72,28 +73,14 @@ impl Reconciler for Hands {
 }
 
 impl Hands {
-    fn users(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The claims that a pod used before a change and does not use after it.
     fn no_longer_used(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
-        let mut users = self.users();
+        let Some(pod) = after.or(before).map(Object::key) else { return Vec::new() };
         let (before, after) = (before.map(used), after.map(used));
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        for (claim, pod) in &after {
-            users.entry(claim.clone()).or_default().insert(pod.clone());
-        }
-        let ended: Vec<_> = before.difference(&after).cloned().collect();
-        for (claim, pod) in &ended {
-            if let Some(pods) = users.get_mut(claim) {
-                pods.remove(pod);
-                if pods.is_empty() {
-                    users.remove(claim);
-                }
-            }
-        }
-        ended.into_iter().map(|(claim, _)| claim).collect()
+        let ended: Vec<Key> = before.difference(&after).cloned().collect();
+        self.users.replace(&pod, before, after);
+        ended
     }
 
     async fn claim(&self, key: &Key) -> Result<(), Trouble> {
@@ -102,11 +89,11 @@ impl Hands {
             hold(&*self.api, key, &claim.meta, CLAIM).await?;
             return Ok(());
         }
-        if !claim.meta.has_finalizer(CLAIM) || self.users().contains_key(key) {
+        if !claim.meta.has_finalizer(CLAIM) || self.users.has(key) {
             return Ok(());
         }
         // A pod may have been bound to a node since the last news of pods.
-        let pods = api::list::<Pod>(&*self.api).await?;
+        let pods = api::list_in::<Pod>(&*self.api, &key.namespace).await?;
         if pods.iter().any(|pod| uses(pod, key)) {
             return Ok(());
         }
@@ -133,10 +120,10 @@ impl Hands {
     }
 }
 
-/// The claims that a pod uses, each with the pod.
-fn used(pod: &Object) -> BTreeSet<(Key, Key)> {
+/// The claims that a pod uses.
+fn used(pod: &Object) -> BTreeSet<Key> {
     let Object::Pod(pod) = pod else { return BTreeSet::new() };
-    claims(pod).map(|claim| (claim, pod.key())).collect()
+    claims(pod).collect()
 }
 
 fn uses(pod: &Pod, claim: &Key) -> bool {

@@ -7,6 +7,7 @@
 mod asked;
 mod create;
 mod parameters;
+mod places;
 mod reclaim;
 mod source;
 mod topology;
@@ -23,8 +24,10 @@ use async_trait::async_trait;
 use crate::events::Events;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
+use crate::references::References;
 use crate::{ProvisionService, Trouble};
 use asked::{Asked, Step};
+use places::Places;
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -96,6 +99,9 @@ impl Provisioner {
             api: Arc::clone(&api),
             service,
             refused: Mutex::default(),
+            attached: References::default(),
+            copies: References::default(),
+            places: Places::default(),
         };
         Self { _running: Running::start(hands, api, clock, pauses) }
     }
@@ -109,6 +115,11 @@ struct Hands {
     service: Arc<dyn ProvisionService>,
     /// The claims whose last call was certainly refused: no volume is left of it. After a restart no outcome is known.
     refused: Mutex<BTreeSet<Key>>,
+    /// The attachments of each volume.
+    attached: References,
+    /// The copies of each claim that are being made.
+    copies: References,
+    places: Places,
 }
 
 #[async_trait]
@@ -117,6 +128,7 @@ impl Reconciler for Hands {
         &[
             Kind::Class,
             Kind::AttributesClass,
+            Kind::Node,
             Kind::CsiNode,
             Kind::Attachment,
             Kind::Snapshot,
@@ -126,6 +138,8 @@ impl Reconciler for Hands {
     }
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
+        self.attached.replace_attachment(before, after);
+        self.places.replace(&self.config.driver, before, after);
         match (before, after) {
             (Some(Object::Claim(_)), _) | (_, Some(Object::Claim(_))) => {
                 let claim = |object: Option<&Object>| match object {
@@ -173,6 +187,10 @@ impl Hands {
                 self.events.forget(&gone.key());
             }
             (None, None) => {}
+        }
+        if let Some(claim) = after.or(before) {
+            let copied = |claim: Option<&Claim>| claim.and_then(source::being_cloned);
+            self.copies.replace(&claim.key(), copied(before), copied(after));
         }
         // A copy that is made, or not wanted any more, needs its source no longer.
         if let Some(claim) = before.or(after)

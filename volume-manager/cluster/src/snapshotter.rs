@@ -53,7 +53,7 @@ impl SnapshotController {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = binding::Hands { events: Events::new(Arc::clone(&api)), api: Arc::clone(&api) };
+        let hands = binding::Hands::new(Arc::clone(&api));
         Self { _running: Running::start(hands, api, clock, PAUSES) }
     }
 }

@@ -10,6 +10,7 @@ use csi_proto::v1;
 use super::AttacherConfig;
 use super::decide::{self, Step};
 use crate::found::find;
+use crate::references::References;
 use crate::{AttachService, Trouble, capability, secrets};
 
 /// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
@@ -22,6 +23,8 @@ pub(super) struct Hands {
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) finalizer: String,
     service: Arc<dyn AttachService>,
+    /// The attachments of each volume.
+    pub(super) attached: References,
 }
 
 impl Hands {
@@ -31,7 +34,7 @@ impl Hands {
         service: Arc<dyn AttachService>,
     ) -> Self {
         let finalizer = decide::finalizer(&config.driver);
-        Self { config, api, finalizer, service }
+        Self { config, api, finalizer, service, attached: References::default() }
     }
 
     /// Does the next step of an attachment.
@@ -49,18 +52,17 @@ impl Hands {
 
     /// Lets a volume go that is being deleted and has no attachment any more.
     pub(super) async fn release(&self, name: &str) -> Result<(), Trouble> {
-        let Some(volume) = find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, name)).await? else {
-            return Ok(());
-        };
+        let key = Key::cluster(Kind::Volume, name);
+        let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         let kept = volume.meta.finalizers.contains(&self.finalizer);
         if !kept || !volume.meta.is_deleting() {
             return Ok(());
         }
-        let attachments = api::list::<Attachment>(&*self.api).await?;
-        if attachments.iter().any(|attachment| attachment.volume == name) {
-            return Ok(());
+        // None is attached without news of its attachment.
+        match self.attached.has(&key) {
+            true => Ok(()),
+            false => self.drop_finalizer(key).await,
         }
-        self.drop_finalizer(Key::cluster(Kind::Volume, name)).await
     }
 
     async fn attach(&self, attachment: &Attachment) -> Result<(), Trouble> {

@@ -41,8 +41,9 @@ impl Hands {
         let PersistentSource::Csi(csi) = &volume.source else {
             return Err(Trouble::Foreign { volume: volume.meta.name.clone() });
         };
-        let attached = api::list::<Attachment>(&*self.api).await?;
-        if let Some(attachment) = attached.iter().find(|attachment| attachment.volume == volume.meta.name) {
+        for attachment in self.attached.to(&volume.key()) {
+            // It may have gone since the last news of it.
+            let Some(attachment) = find::<Attachment>(&*self.api, &attachment).await? else { continue };
             let reason = format!(
                 "persistentvolume {} is still attached to node {}",
                 volume.meta.name, attachment.node

@@ -103,13 +103,17 @@ impl Hands {
         else {
             return Ok(());
         };
-        let is_being_made =
-            |claim: &Claim| claim.spec.volume.is_empty() && cloned(claim).as_ref() == Some(key);
-        if api::list::<Claim>(&*self.api).await?.iter().any(|claim| is_being_made(claim)) {
-            return Ok(());
+        // No copy is made without news of its claim.
+        match self.copies.has(key) {
+            true => Ok(()),
+            false => release(&*self.api, key, &source.meta, &[BEING_CLONED]).await,
         }
-        release(&*self.api, key, &source.meta, &[BEING_CLONED]).await
     }
+}
+
+/// The claim that a claim's volume is a copy of, until that is made.
+pub(super) fn being_cloned(claim: &Claim) -> Option<Key> {
+    cloned(claim).filter(|_| claim.spec.volume.is_empty())
 }
 
 /// The claim that a claim's volume is a copy of.

@@ -1,17 +1,13 @@
 //! Where a volume has to be reachable from, as CreateVolume asks for it, and as its object says it afterwards.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use api::storage::{NodeAffinity, Requirement};
 use api::{Claim, CsiNode, Key, Kind, Node};
 use csi_proto::v1;
 
 use super::Hands;
+use super::places::{Segments, keys, segments};
 use crate::found::find;
 use crate::{Trouble, annotations};
-
-/// The place of a node, in the driver's keys.
-type Segments = BTreeMap<String, String>;
 
 impl Hands {
     /// The places that CreateVolume is told: all that have the driver, and first the one of the node that was chosen.
@@ -22,10 +18,7 @@ impl Hands {
         if !self.config.topology {
             return Ok(None);
         }
-        let mut places = BTreeSet::new();
-        for node in api::list::<CsiNode>(&*self.api).await? {
-            places.extend(self.place(&node).await?);
-        }
+        let places = self.places.all().map_err(|(node, label)| unlabelled(&node, &label))?;
         let first = match claim.meta.annotations.get(annotations::SELECTED_NODE) {
             Some(name) => {
                 let node = api::get::<CsiNode>(&*self.api, "", name).await?;
@@ -51,25 +44,19 @@ impl Hands {
     }
 
     async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, Trouble> {
-        let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
-        let Some(driver) = driver.filter(|driver| !driver.topology_keys.is_empty()) else { return Ok(None) };
+        let keys = keys(node, &self.config.driver);
+        if keys.is_empty() {
+            return Ok(None);
+        }
         let key = Key::cluster(Kind::Node, &node.meta.name);
         let Some(object) = find::<Node>(&*self.api, &key).await? else { return Ok(None) };
-        let labels = &object.meta.labels;
-        let mut place = Segments::new();
-        for key in &driver.topology_keys {
-            let Some(value) = labels.get(key) else {
-                // The node writes its labels and its drivers one after the other.
-                let node_key = Key::cluster(Kind::CsiNode, &node.meta.name);
-                return Err(Trouble::until(
-                    node_key,
-                    format!("node {:?} has no label {key:?}", node.meta.name),
-                ));
-            };
-            place.insert(key.clone(), value.clone());
-        }
-        Ok(Some(place))
+        let place = segments(&keys, &object.meta.labels);
+        place.map(Some).map_err(|label| unlabelled(&node.meta.name, &label))
     }
+}
+
+fn unlabelled(node: &str, label: &str) -> Trouble {
+    Trouble::until(Key::cluster(Kind::Node, node), format!("node {node:?} has no label {label:?}"))
 }
 
 fn topology(place: Segments) -> v1::Topology {

@@ -15,11 +15,14 @@ use crate::Trouble;
 use crate::events::Events;
 use crate::found::{find, hold};
 use crate::reconciler::Reconciler;
+use crate::references::References;
 
 #[derive(Debug)]
 pub(super) struct Hands {
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) events: Events,
+    /// The snapshots of each claim that are not ready.
+    pub(super) unfinished: References,
 }
 
 #[async_trait]
@@ -30,7 +33,14 @@ impl Reconciler for Hands {
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
         match after.or(before) {
-            Some(Object::Snapshot(snapshot)) => vec![snapshot.key()],
+            Some(Object::Snapshot(snapshot)) => {
+                self.unfinished.replace(
+                    &snapshot.key(),
+                    before.and_then(unfinished),
+                    after.and_then(unfinished),
+                );
+                vec![snapshot.key()]
+            }
             Some(Object::SnapshotContent(content)) => vec![snapshot_key(content)],
             _ => Vec::new(),
         }
@@ -81,7 +91,25 @@ fn snapshot_key(content: &SnapshotContent) -> Key {
     Key::namespaced(Kind::Snapshot, &content.snapshot.namespace, &content.snapshot.name)
 }
 
+/// The claim of a snapshot that is not ready.
+fn unfinished(object: &Object) -> Option<Key> {
+    let Object::Snapshot(snapshot) = object else { return None };
+    source_claim(snapshot).filter(|_| !snapshot.status.ready)
+}
+
+/// The claim that a snapshot is taken of.
+pub(super) fn source_claim(snapshot: &Snapshot) -> Option<Key> {
+    match &snapshot.source {
+        SnapshotSource::Claim(name) => Some(Key::namespaced(Kind::Claim, &snapshot.meta.namespace, name)),
+        SnapshotSource::Content(_) => None,
+    }
+}
+
 impl Hands {
+    pub(super) fn new(api: Arc<dyn ApiSource>) -> Self {
+        Self { events: Events::new(Arc::clone(&api)), api, unfinished: References::default() }
+    }
+
     /// The content that a snapshot is bound to, made or bound if it is not yet.
     async fn content(&self, snapshot: &Snapshot) -> Result<Arc<SnapshotContent>, Trouble> {
         let key = Key::cluster(Kind::SnapshotContent, expected_content(snapshot));
@@ -188,8 +216,6 @@ impl Hands {
 
     /// The claims of a snapshot's namespace.
     pub(super) async fn claims_beside(&self, snapshot: &Snapshot) -> Result<Vec<Arc<Claim>>, Trouble> {
-        let claims = api::list::<Claim>(&*self.api).await?;
-        let beside = |claim: &Arc<Claim>| claim.meta.namespace == snapshot.meta.namespace;
-        Ok(claims.into_iter().filter(beside).collect())
+        Ok(api::list_in(&*self.api, &snapshot.meta.namespace).await?)
     }
 }

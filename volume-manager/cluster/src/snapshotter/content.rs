@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::names::Namespaced;
-use api::snapshot::{ContentSource, SnapshotSource};
+use api::snapshot::ContentSource;
 use api::storage::CsiSource;
 use api::{
-    Claim, ClaimPhase, Key, Kind, Meta, PersistentSource, Resource, Severity, Snapshot, SnapshotClass,
-    SnapshotContent, Volume,
+    Claim, ClaimPhase, Meta, PersistentSource, Resource, Severity, Snapshot, SnapshotClass, SnapshotContent,
+    Volume,
 };
 
-use super::binding::Hands;
+use super::binding::{Hands, source_claim};
 use super::{SECRET_NAME, SECRET_NAMESPACE, SOURCE_CLAIM, content_name, display, parameters};
 use crate::Trouble;
-use crate::found::{hold, release};
+use crate::found::{find, hold, release};
 
 /// On a class: snapshots that name none get it.
 const IS_DEFAULT: &str = "snapshot.storage.kubernetes.io/is-default-class";
@@ -102,19 +102,11 @@ impl Hands {
 
     /// Lets the source of a snapshot go, unless another snapshot of it is not finished.
     pub(super) async fn release_claim(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
-        let SnapshotSource::Claim(name) = &snapshot.source else { return Ok(()) };
-        let unfinished = |other: &Arc<Snapshot>| {
-            let beside =
-                other.meta.namespace == snapshot.meta.namespace && other.meta.uid != snapshot.meta.uid;
-            beside && other.source == snapshot.source && !other.status.ready
-        };
-        if api::list::<Snapshot>(&*self.api).await?.iter().any(unfinished) {
-            return Ok(());
-        }
-        let key = Key::namespaced(Kind::Claim, &snapshot.meta.namespace, name);
-        match crate::found::find::<Claim>(&*self.api, &key).await? {
-            Some(claim) => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
-            None => Ok(()),
+        let Some(key) = source_claim(snapshot) else { return Ok(()) };
+        let Some(claim) = find::<Claim>(&*self.api, &key).await? else { return Ok(()) };
+        match self.unfinished.has_other(&key, &snapshot.key()) {
+            true => Ok(()),
+            false => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
         }
     }
 }

@@ -1,0 +1,6 @@
+//! The controllers on an API in memory, as their users start them.
+
+mod counting;
+mod obedient;
+mod others;
+mod work;
