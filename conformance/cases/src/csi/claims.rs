@@ -32,6 +32,21 @@ async fn claim_for_a_device_gets_one(cx: &mut Cx) -> Result {
     cluster.delete_claim(&disk).await
 }
 
+/// The claim of a generic ephemeral volume gets a volume of its own, stays as long as its pod, and goes with it.
+///
+/// Kubernetes, ephemeral volumes: the pod owns the claim, and both are deleted together.
+#[case(needs = [Creates, Filesystem, Root])]
+async fn claim_that_is_made_for_a_pod_stays_as_long_as_it(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let pod =
+        cx.pod("web").inline("scratch", cluster.own_claim("web", "scratch"), "/scratch").start().await?;
+    let inside = pod.container().await?;
+    inside.writes("/scratch/greeting", "hello").await?;
+    inside.reads("/scratch/greeting", "hello").await?;
+    pod.stop().await?;
+    cluster.own_claim_is_gone("web", "scratch").await
+}
+
 /// A claim that is made from a snapshot begins with what the volume held at that moment, also when the volume is gone.
 ///
 /// CSI, CreateSnapshot: the snapshot is of the moment at which it was cut. Kubernetes, volume snapshots: dataSource.

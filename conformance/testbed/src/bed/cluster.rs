@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::snapshot::SnapshotSource;
-use api::storage::DataSource;
+use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource};
 use api::{
     AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, Key, Kind, Meta, Notification, PersistentSource,
     Severity, Snapshot, Volume, VolumeMode,
@@ -67,21 +67,49 @@ impl Bed {
         Ok(())
     }
 
-    /// Writes a claim, and waits until it is bound to a volume of the driver.
-    pub(crate) async fn bound_claim(&self, spec: &ClaimSpec) -> Result {
+    /// What a claim asks for.
+    fn claim_spec(&self, spec: &ClaimSpec) -> Spec {
         let fs_type = self.fs_types().into_iter().next().unwrap_or_default();
         let ordinary = self.manifest().volume_size();
         let least = if spec.block { ordinary } else { ordinary.max(least_size(&fs_type)) };
-        let mut claim = Claim { meta: self.own_meta(&spec.name), ..Claim::default() };
-        claim.spec.access_modes = vec![AccessMode::ReadWriteOnce];
-        claim.spec.request = Bytes(spec.size.unwrap_or(least));
-        claim.spec.class = Some(CLASS.to_owned());
-        claim.spec.attributes_class.clone_from(&spec.attributes_class);
-        claim.spec.data_source =
-            spec.source.clone().map(|(kind, name)| DataSource { kind: kind.to_owned(), name });
-        if spec.block {
-            claim.spec.mode = VolumeMode::Block;
+        let source = spec.source.clone();
+        Spec {
+            access_modes: vec![AccessMode::ReadWriteOnce],
+            request: Bytes(spec.size.unwrap_or(least)),
+            class: Some(CLASS.to_owned()),
+            attributes_class: spec.attributes_class.clone(),
+            data_source: source.map(|(kind, name)| DataSource { kind: kind.to_owned(), name }),
+            mode: if spec.block { VolumeMode::Block } else { VolumeMode::Filesystem },
+            ..Spec::default()
         }
+    }
+
+    /// The claim that is to be made for a pod, with a volume of the driver.
+    pub(crate) fn own_claim(&self, pod: &str, volume: &str) -> ClaimTemplate {
+        let name = format!("{pod}-{volume}");
+        self.made.cluster.claims.borrow_mut().insert(name);
+        ClaimTemplate { spec: self.claim_spec(&ClaimSpec::default()), ..ClaimTemplate::default() }
+    }
+
+    /// Waits until the claim that was made for a pod is gone, and the driver has deleted its volume.
+    pub(crate) async fn own_claim_is_gone(&self, pod: &str, volume: &str) -> Result {
+        let name = format!("{pod}-{volume}");
+        let key = Key::namespaced(Kind::Claim, NAMESPACE, &name);
+        let gone = || self.api_server.get::<Claim>(NAMESPACE, &name).is_none().then_some(());
+        self.reached(&key, "is not deleted", gone).await?;
+        let is_its = |volume: &std::sync::Arc<Volume>| {
+            volume.claim.as_ref().is_some_and(|reference| reference.claim.name == name)
+        };
+        let Some(volume) = self.api_server.list::<Volume>().into_iter().find(is_its) else { return Ok(()) };
+        let name = volume.meta.name.clone();
+        let gone = || self.api_server.get::<Volume>("", &name).is_none().then_some(());
+        self.reached(&Key::cluster(Kind::Volume, &name), "is not deleted", gone).await
+    }
+
+    /// Writes a claim, and waits until it is bound to a volume of the driver.
+    pub(crate) async fn bound_claim(&self, spec: &ClaimSpec) -> Result {
+        let claim =
+            Claim { meta: self.own_meta(&spec.name), spec: self.claim_spec(spec), ..Claim::default() };
         self.made.cluster.claims.borrow_mut().insert(spec.name.clone());
         self.api_server.create(claim).map_err(|error| StepError::ours(&error))?;
         let key = Key::namespaced(Kind::Claim, NAMESPACE, &spec.name);

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use api::Kind;
+use api::{Kind, VolumeSource};
 
 use super::{Cx, Doing, Shared, Volume};
 use crate::bed::ClaimSpec;
@@ -48,6 +48,18 @@ impl Cluster {
     pub fn claim(&self, name: &str) -> ClaimBuilder {
         let spec = ClaimSpec { name: name.to_owned(), ..ClaimSpec::default() };
         ClaimBuilder { shared: Rc::clone(&self.shared), spec }
+    }
+
+    /// The source of a pod's volume whose claim is made for the pod, with a volume of the driver.
+    pub fn own_claim(&self, pod: &str, volume: &str) -> VolumeSource {
+        VolumeSource::Ephemeral { template: Box::new(self.shared.bed.own_claim(pod, volume)) }
+    }
+
+    /// Waits until the claim that was made for a pod is gone, and the driver has deleted its volume.
+    #[track_caller]
+    pub fn own_claim_is_gone(&self, pod: &str, volume: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("own_claim_is_gone(\"{pod}\", \"{volume}\")"), Location::caller());
+        async move { doing.done(self.shared.bed.own_claim_is_gone(pod, volume).await) }
     }
 
     /// Takes a snapshot of a claim, and waits until it can be restored.
