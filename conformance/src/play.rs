@@ -14,6 +14,7 @@ mod live;
 pub(crate) mod manifest;
 mod names;
 mod objects;
+mod other_node;
 mod presence;
 pub(crate) mod scenario;
 mod session;

@@ -71,7 +71,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
-    let (script, host_paths) = script(flags)?;
+    let (script, files) = script(flags)?;
     if let Some(trace) = &flags.trace {
         // Written once now, so that an unwritable path is an error before anything is played.
         std::fs::write(trace, "").map_err(|error| {
@@ -87,6 +87,9 @@ pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
+    let notes = files.notes(manifest.has_other_node());
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let host_paths = files.host_paths();
     match flags.allow_host_path {
         true => manifest.host_paths.extend(opened(&host_paths)?),
         false => host_paths.iter().for_each(|path| {
@@ -110,8 +113,8 @@ fn opened(host_paths: &[String]) -> Result<Vec<PathBuf>, Exit> {
     host_paths.iter().map(opened).collect()
 }
 
-/// Reads and checks the script before anything is started. Also returns the paths of the machine that pods use.
-fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
+/// Reads and checks the script before anything is started. Also returns the content of manifests.
+fn script(flags: &Flags) -> Result<(Script, Files), Exit> {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| {
             Exit::usage(format!("cannot read `{}`", path.display())).details([error.to_string()])
@@ -120,14 +123,13 @@ fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
     if let Some(path) = &flags.scenario {
         let text = read(path)?;
         Scenario::parse(&text).map_err(|bad| refused(path, bad))?;
-        return Ok((Script::Scenario(text), vec![]));
+        return Ok((Script::Scenario(text), Files::default()));
     }
     let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
     let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
     let files = Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
-    files.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let manifests = Manifests { files: texts, once: flags.once, inside: inside(flags)? };
-    Ok((Script::Manifests(manifests), files.host_paths()))
+    Ok((Script::Manifests(manifests), files))
 }
 
 /// The program to run in a container.

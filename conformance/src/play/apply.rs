@@ -7,8 +7,10 @@ use api::{
 };
 use serde_json::Value;
 
+use super::claims;
 use super::files::Files;
 use super::manifest;
+use super::other_node::OTHER;
 use super::session::Session;
 use super::world::{NAMESPACE, World};
 use testbed::failure::chain;
@@ -32,6 +34,9 @@ impl Session<'_> {
         };
         let before = std::mem::replace(&mut self.files, files.clone());
         self.world.scenario.pods.clone_from(&files.scenario.pods);
+        if let Err(error) = self.world.nodes_are_there().await {
+            self.tell(format!("apply  {OTHER} does not start: {error:#}"));
+        }
         let (old, new) = (documents(&before), documents(&files));
         let changes = changes(&old, &new);
         // Other objects are created before the pods that need them, and deleted after them.
@@ -58,7 +63,9 @@ impl Session<'_> {
             ("Pod", Change::Missing(document)) => self.remove_pod(manifest::name(document)).await,
             ("Pod", Change::Changed(document)) => {
                 self.remove_pod(manifest::name(document)).await?;
-                self.add_pod(document).map(|_| "is replaced".to_owned())
+                self.add_pod(document)?;
+                let moved = if self.world.is_on_other(manifest::name(document)) { ", on " } else { "" };
+                Ok(format!("is replaced{moved}{}", if moved.is_empty() { "" } else { OTHER }))
             }
             (_, Change::New(document)) => create(&self.world, document),
             (_, Change::Changed(document)) => update(&self.world, document),
@@ -125,7 +132,15 @@ fn failed(error: api::ApiError) -> String {
 
 fn create(world: &World, document: &Value) -> Result<String, String> {
     let api = &world.api_server;
-    let created = match object(world, document)? {
+    let object = object(world, document)?;
+    // A class that no file has is the driver's.
+    let class = match &object {
+        Object::Claim(claim) => claims::add_class(world, claim),
+        Object::Snapshot(snapshot) => claims::add_snapshot_class(world, snapshot),
+        _ => Ok(()),
+    };
+    class.map_err(|error| format!("{error:#}"))?;
+    let created = match object {
         Object::Claim(claim) => api.create(Claim::clone(&claim)).map(drop),
         Object::Class(class) => api.create(Class::clone(&class)).map(drop),
         Object::AttributesClass(class) => api.create(AttributesClass::clone(&class)).map(drop),

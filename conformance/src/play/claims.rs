@@ -70,8 +70,24 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
     Ok(())
 }
 
+/// Creates the class that a claim names, if no file has it.
+pub(super) fn add_class(around: &Surroundings, claim: &Claim) -> Result<()> {
+    let name = claim.spec.class.as_deref().unwrap_or_default();
+    // Volumes and claims may name a class that has no object.
+    let is_of_volume = |volume: &Arc<Volume>| volume.class == name;
+    let api = &around.api_server;
+    if name.is_empty()
+        || api.get::<Class>("", name).is_some()
+        || api.list::<Volume>().iter().any(is_of_volume)
+    {
+        return Ok(());
+    }
+    api.create(around.class(name, false)?)?;
+    Ok(())
+}
+
 /// Creates the class that a snapshot names, or the default one, if no file has it.
-fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> {
+pub(super) fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> {
     let api = &around.api_server;
     let is_default =
         |class: &Arc<SnapshotClass>| class.meta.annotations.contains_key(IS_DEFAULT_SNAPSHOT_CLASS);

@@ -82,7 +82,7 @@ impl Containers {
         let rootfs = self.roots.join(pod).join(name);
         std::fs::create_dir_all(&rootfs).map_err(|error| error.to_string())?;
         let wanted = Wanted { pod: pod.to_owned(), container: name.to_owned(), attempt: 0, rootfs };
-        let spec = world.node.configure(wanted).await.map_err(|error| chain(&error).join(": "))?;
+        let spec = world.node_of(pod).configure(wanted).await.map_err(|error| chain(&error).join(": "))?;
         let group = self.groups.make(&spec);
         let mut with_programs = spec.clone();
         let terminal: &[i32] = if self.has_terminal { &TERMINAL } else { &[] };
@@ -92,10 +92,10 @@ impl Containers {
         let started = Container::start_at(&with_programs, &self.log, group, terminal).await;
         let mut container = started.map_err(|error| chain(&error).join(": "))?;
         // Its mounts in Bidirectional volumes are no strays.
-        world.journal.with_actors(|actors| actors.harness.insert(container.group()));
+        world.journal_of(pod).with_actors(|actors| actors.harness.insert(container.group()));
         container.show_only(&spec);
         let view = container.look().await.map_err(|error| chain(&error).join(": "))?;
-        Ok((Some(container), view.given(world.journal.symbols())))
+        Ok((Some(container), view.given(world.journal_of(pod).symbols())))
     }
 
     /// The container that is meant.

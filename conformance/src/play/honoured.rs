@@ -5,27 +5,31 @@ use serde_json::Value;
 
 use super::files::Files;
 use super::manifest;
+use super::other_node::{OTHER, named};
 use super::world::NODE;
+
+/// The node of a pod is its manifest's choice.
+const UNSCHEDULED: &str = "nothing chooses a node here; `nodeName` does";
 
 /// The fields by kind, with the reason.
 const NOT_HONOURED: &[(&str, &str, &str)] = &[
-    ("StorageClass", "/allowedTopologies", "there is one node here"),
-    ("Pod", "/spec/nodeSelector", "there is one node here"),
-    ("Pod", "/spec/affinity", "there is one node here"),
-    ("Pod", "/spec/topologySpreadConstraints", "there is one node here"),
+    ("StorageClass", "/allowedTopologies", UNSCHEDULED),
+    ("Pod", "/spec/nodeSelector", UNSCHEDULED),
+    ("Pod", "/spec/affinity", UNSCHEDULED),
+    ("Pod", "/spec/topologySpreadConstraints", UNSCHEDULED),
 ];
 
 impl Files {
-    /// The fields that are not honoured, one line each.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    /// The fields that are not honoured, one line each. `two_nodes` says that the driver may run on a second node.
+    pub(crate) fn notes(&self, two_nodes: bool) -> Vec<String> {
         let pods = self.scenario.pods.iter().map(|pod| ("Pod", pod));
         let others =
             self.claims.iter().map(|document| (document["kind"].as_str().unwrap_or_default(), document));
-        pods.chain(others).flat_map(|(kind, document)| of_one(kind, document)).collect()
+        pods.chain(others).flat_map(|(kind, document)| of_one(kind, document, two_nodes)).collect()
     }
 }
 
-fn of_one(kind: &str, document: &Value) -> Vec<String> {
+fn of_one(kind: &str, document: &Value, two_nodes: bool) -> Vec<String> {
     let name = manifest::name(document);
     let is_there = |pointer: &str| document.pointer(pointer).is_some_and(|value| !value.is_null());
     let unhonoured = NOT_HONOURED.iter().filter(|(of, pointer, _)| *of == kind && is_there(pointer));
@@ -33,7 +37,7 @@ fn of_one(kind: &str, document: &Value) -> Vec<String> {
     let field = |pointer: &str| pointer.trim_start_matches('/').replace('/', ".");
     let mut notes: Vec<String> = unhonoured.map(|(_, pointer, why)| line(&field(pointer), why)).collect();
     if kind == "Pod" {
-        notes.extend(of_pod(document).into_iter().map(|(field, why)| line(&field, &why)));
+        notes.extend(of_pod(document, two_nodes).into_iter().map(|(field, why)| line(&field, &why)));
     }
     for field in ["dataSource", "dataSourceRef"] {
         let source =
@@ -49,12 +53,16 @@ fn of_one(kind: &str, document: &Value) -> Vec<String> {
 }
 
 /// The fields of a pod that are not honoured: images, their programs, and another node.
-fn of_pod(pod: &Value) -> Vec<(String, String)> {
+fn of_pod(pod: &Value, two_nodes: bool) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or(NODE);
-    if node != NODE {
-        found.push(("spec.nodeName".to_owned(), format!("there is one node here, `{NODE}`")));
-    }
+    let why = match (named(pod), two_nodes) {
+        (NODE, _) | (OTHER, true) => None,
+        (_, true) => Some(format!("the nodes here are `{NODE}` and `{OTHER}`")),
+        (_, false) => Some(format!(
+            "there is one node here, `{NODE}`; the driver's manifest adds `{OTHER}` with `nodes = 2`"
+        )),
+    };
+    found.extend(why.map(|why| ("spec.nodeName".to_owned(), why)));
     let list =
         |key: &str| pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();
     for volume in list("volumes").filter(|volume| volume.get("image").is_some()) {
@@ -104,10 +112,11 @@ spec:
             "spec.containers[c].command",
             "spec.dataSourceRef",
         ];
-        let notes = files.notes();
+        let notes = files.notes(false);
         assert_eq!(notes.len(), fields.len(), "{notes:?}");
         for (note, field) in notes.iter().zip(fields) {
             assert!(note.starts_with(&format!("`{field}` of ")), "{note}");
         }
+        assert!(!files.notes(true).iter().any(|note| note.starts_with("`spec.nodeName`")));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::VolumeSource;
 use contracts::event::{Emitted, Event, TraceLine};
+use harness::journal::Journal;
 use serde_json::Value;
 
 use super::manifest;
@@ -28,14 +29,15 @@ impl World {
         let name = pod.meta.name.clone();
         for volume in &pod.volumes {
             if let VolumeSource::Csi(_) = &volume.source {
-                let (symbols, uid) = (self.journal.symbols(), format!("uid-{name}"));
+                let (symbols, uid) = (self.journal_of(&name).symbols(), format!("uid-{name}"));
                 symbols.name_inline(
                     volume.name.as_str(),
                     if pod.meta.uid.is_empty() { &uid } else { &pod.meta.uid },
                 );
             }
         }
-        self.node.add_pod(pod).map_err(|error| chain(&error))?;
+        self.place(document);
+        self.node_of(&name).add_pod(pod).map_err(|error| chain(&error))?;
         self.pods.insert(name);
         Ok(())
     }
@@ -43,21 +45,19 @@ impl World {
     /// Removes a pod from the node, and waits until nothing of it is left.
     pub(super) async fn remove(&mut self, name: &str) -> Result<(), String> {
         let failed = |error| chain(&error).join(": ");
-        self.node.remove_pod(name, false).await.map_err(failed)?;
+        self.node_of(name).remove_pod(name, false).await.map_err(failed)?;
         self.pods.remove(name);
-        self.node.wait_gone(name, LIMIT).await.map_err(failed)
+        self.node_of(name).wait_gone(name, LIMIT).await.map_err(failed)
     }
 
     /// The news since the last call: events of Kubernetes, and the story if nothing is under way.
     pub(super) async fn news(&mut self) -> Vec<String> {
-        let trace = self.journal.trace();
-        let new = trace.iter().skip(self.printed);
-        let events = new.filter_map(|line| match &line.event {
-            Event::Event(event) => Some(self.event(event)),
-            _ => None,
-        });
-        let mut lines: Vec<String> = events.collect();
-        self.printed = trace.len();
+        let mut lines = events(&self.bed.journal, &mut self.printed, |_| true);
+        if let Some(other) = &self.other.node {
+            // Events about claims are in the first journal as well.
+            let of_pods = |event: &Emitted| event.obj.starts_with("pod/");
+            lines.extend(Self::with_name(events(&other.journal, &mut self.other.printed, of_pods)));
+        }
         lines.extend(self.story().await.lines().map(str::to_owned));
         lines
     }
@@ -65,7 +65,7 @@ impl World {
     /// Whether every pod has its volumes.
     pub(super) async fn all_mounted(&self) -> bool {
         for pod in &self.pods {
-            if self.node.wait_mounted(pod, Duration::ZERO).await.is_err() {
+            if self.node_of(pod).wait_mounted(pod, Duration::ZERO).await.is_err() {
                 return false;
             }
         }
@@ -76,32 +76,24 @@ impl World {
     pub(super) async fn not_ready(&self, after: Duration) -> String {
         let mut lacking = Vec::new();
         for pod in &self.pods {
-            if self.node.wait_mounted(pod, Duration::ZERO).await.is_err() {
+            if self.node_of(pod).wait_mounted(pod, Duration::ZERO).await.is_err() {
                 lacking.push(pod.as_str());
             }
         }
         let what = format!("after {} s these pods lack volumes: {}", after.as_secs(), lacking.join(", "));
-        let trace = self.journal.trace();
-        let warning = |line: &TraceLine| match &line.event {
-            Event::Event(event) if event.kind == "Warning" => Some(self.event(event)),
-            _ => None,
-        };
-        let warnings: BTreeSet<String> = trace.iter().filter_map(warning).collect();
+        let is_warning = |event: &Emitted| event.kind == "Warning";
+        let mut warnings: BTreeSet<String> = events(&self.journal, &mut 0, is_warning).into_iter().collect();
+        let of_other = self.other_node().map(|other| events(&other.journal, &mut 0, is_warning));
+        warnings.extend(of_other.unwrap_or_default());
         let known = self.state().await.into_iter();
         std::iter::once(what).chain(warnings).chain(known).collect::<Vec<_>>().join("\n")
-    }
-
-    /// An event of Kubernetes as a line.
-    fn event(&self, event: &Emitted) -> String {
-        let Emitted { kind, reason, obj, message, .. } = event;
-        self.journal.symbols().text(&format!("event  {kind} {reason} {obj}: {message}"))
     }
 
     /// The paths of the volumes of each pod.
     pub(super) async fn volume_paths(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for pod in &self.pods {
-            for (name, volume) in self.node.mounted_volumes(pod).await.unwrap_or_default() {
+            for (name, volume) in self.node_of(pod).mounted_volumes(pod).await.unwrap_or_default() {
                 let path = volume.mounted.path.display().to_string();
                 lines.push(format!("  {pod}/{name}  {path}"));
             }
@@ -113,7 +105,7 @@ impl World {
     pub(super) async fn take_down_pods(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for pod in std::mem::take(&mut self.pods) {
-            match self.node.remove_pod(&pod, false).await {
+            match self.node_of(&pod).remove_pod(&pod, false).await {
                 Ok(()) => self.leaving.push((pod, self.time.now())),
                 Err(error) => left.push(chain(&error).join(": ")),
             }
@@ -135,4 +127,18 @@ impl World {
         left.extend(self.leaving.iter().map(|(pod, _)| format!("pod {pod}{refused}")));
         left
     }
+}
+
+/// The events of Kubernetes in a journal after so many lines, a line each.
+fn events(journal: &Journal, from: &mut usize, wanted: impl Fn(&Emitted) -> bool) -> Vec<String> {
+    let event = |line: &TraceLine| match &line.event {
+        Event::Event(event) if wanted(event) => {
+            let Emitted { kind, reason, obj, message, .. } = event;
+            Some(journal.symbols().text(&format!("event  {kind} {reason} {obj}: {message}")))
+        }
+        _ => None,
+    };
+    let new = journal.since(*from);
+    *from += new.len();
+    new.iter().filter_map(event).collect()
 }

@@ -19,7 +19,7 @@ impl World {
         let is_mounted = |path: &Path| table.iter().any(|mount| mount.target == path);
         let mut unseen = Vec::new();
         for pod in &self.pods {
-            for (name, volume) in self.node.mounted_volumes(pod).await? {
+            for (name, volume) in self.node_of(pod).mounted_volumes(pod).await? {
                 let path = volume.mounted.path.as_path();
                 let lacks = match (volume.mode, volume.plugin.as_str()) {
                     (VolumeMode::Block, _) if !is_block_device(path) => "there is no block device",

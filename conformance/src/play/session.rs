@@ -27,6 +27,8 @@ pub(super) struct Session<'a> {
     pub(super) world: World,
     voice: &'a Voice,
     findings: Findings,
+    /// Those of the second node.
+    other_findings: Findings,
     containers: Containers,
     pub(super) files: Files,
     played: Played,
@@ -45,12 +47,14 @@ pub(super) async fn play(
     let files = Files::parse(&manifests.files).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
     let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
     voice.hide(world.journal.masks().clone());
+    world.nodes_are_there().await?;
     world.claims_are_bound().await;
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
     let mut session = Session {
         world,
         voice,
         findings: Findings::default(),
+        other_findings: Findings::default(),
         containers: Containers::new(orders, sandbox, manifests.inside.is_some()),
         files,
         played: Played::default(),
@@ -99,6 +103,9 @@ impl Session<'_> {
             self.tell(line);
         }
         let mut found = self.findings.since(&self.world.journal);
+        if let Some(other) = self.world.other_node() {
+            found.extend(self.other_findings.since(&other.journal));
+        }
         if !self.driver_is_lost
             && let Some(exit) = self.world.driver_crash().await
         {
@@ -203,7 +210,10 @@ impl Session<'_> {
             self.played.left = self.world.take_down().await;
         }
         let rest = (!self.driver_is_lost && self.played.left.is_empty()).then(Rest::default);
-        let found = self.findings.at_the_end(&self.world.journal, rest.as_ref()).await;
+        let mut found = self.findings.at_the_end(&self.world.journal, rest.as_ref()).await;
+        if let Some(other) = self.world.other_node() {
+            found.extend(self.other_findings.at_the_end(&other.journal, rest.as_ref()).await);
+        }
         self.found(found);
         Ok(self.played)
     }

@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use api::{Claim, ConfigMap, Pod, Volume};
-use harness::journal::Edge;
-use harness::node::NodeError;
+use harness::journal::{Edge, Journal};
+use harness::node::{Node, NodeError};
 use serde_json::json;
 use testbed::failure::chain;
 
@@ -193,26 +193,11 @@ impl World {
 
     /// Everything that is known of the moment.
     pub(super) async fn state(&self) -> Vec<String> {
-        let symbols = self.journal.symbols();
-        let mut lines = Vec::new();
-        if let Ok(dump) = self.node.dump().await {
-            let texts = |what: &'static str, states: std::collections::BTreeMap<String, String>| {
-                states.into_iter().map(move |(key, state)| format!("{what:<9} {key}: {state}"))
-            };
-            lines.extend(texts("actual", dump.actual));
-            lines.extend(texts("desired", dump.desired));
-            lines.extend(dump.running.iter().map(|operation| format!("running   {operation}")));
-            lines.extend(dump.waiting.iter().map(|waiting| {
-                let (failures, due) = (waiting.failures, waiting.due_in_ms);
-                format!("waiting   {}, failed {failures} times, again in {due} ms", waiting.operation)
-            }));
-            lines.extend(dump.errors.iter().flat_map(|(pod, errors)| {
-                errors.iter().map(move |error| format!("error     {pod}: {error}"))
-            }));
-            lines.extend(texts("unknown", dump.unexplained));
+        let mut lines = state_of(&self.node, &self.journal).await;
+        if let Some(other) = self.other_node() {
+            lines.extend(Self::with_name(state_of(&other.node, &other.journal).await));
         }
-        lines.extend(self.journal.in_flight().into_iter().map(|call| format!("call      {call}")));
-        lines.iter().map(|line| symbols.golden(line)).collect()
+        lines
     }
 
     fn inject(&mut self, step: &Step) -> Result<(), Vec<String>> {
@@ -390,12 +375,16 @@ impl World {
         if self.pass(2 * LIMIT, gone).await.is_none() {
             left.extend(self.state().await);
         }
+        left.extend(self.other_is_empty().await);
         for volume in std::mem::take(&mut self.volumes) {
             // The volume's objects may be gone; then the end of the sandbox removes the driver's volume.
             drop(self.provisioner.delete(&volume).await);
         }
         left.extend(self.claims_leave().await);
         // With a short limit: a user waits at the terminal, and not every driver ends on SIGTERM.
+        if let Some(other) = self.other_node() {
+            other.end(ENDING).await;
+        }
         self.end(ENDING).await;
         left.extend(self.clean_up().await.err().map(|error| error.to_string()));
         left
@@ -407,4 +396,30 @@ const ENDING: Duration = Duration::from_secs(5);
 
 fn pod(step: &Step) -> &str {
     step.pod.as_deref().unwrap_or_default()
+}
+
+/// Everything that is known of a node.
+async fn state_of(node: &Node, journal: &Journal) -> Vec<String> {
+    let symbols = journal.symbols();
+    let mut lines = Vec::new();
+    if let Ok(dump) = node.dump().await {
+        let texts = |what: &'static str, states: std::collections::BTreeMap<String, String>| {
+            states.into_iter().map(move |(key, state)| format!("{what:<9} {key}: {state}"))
+        };
+        lines.extend(texts("actual", dump.actual));
+        lines.extend(texts("desired", dump.desired));
+        lines.extend(dump.running.iter().map(|operation| format!("running   {operation}")));
+        lines.extend(dump.waiting.iter().map(|waiting| {
+            let (failures, due) = (waiting.failures, waiting.due_in_ms);
+            format!("waiting   {}, failed {failures} times, again in {due} ms", waiting.operation)
+        }));
+        lines.extend(
+            dump.errors.iter().flat_map(|(pod, errors)| {
+                errors.iter().map(move |error| format!("error     {pod}: {error}"))
+            }),
+        );
+        lines.extend(texts("unknown", dump.unexplained));
+    }
+    lines.extend(journal.in_flight().into_iter().map(|call| format!("call      {call}")));
+    lines.iter().map(|line| symbols.golden(line)).collect()
 }

@@ -24,6 +24,7 @@ use testbed::message::Orders;
 use super::claims;
 use super::files::Files;
 use super::objects::{create_objects, driver_as_written, driver_object, request};
+use super::other_node::Other;
 use super::scenario::{Scenario, VolumeConf};
 use super::time::Time;
 use super::trace::Log;
@@ -52,7 +53,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// A testbed with the objects of a scenario.
 #[derive(Debug)]
 pub(crate) struct World {
-    bed: Testbed,
+    pub(super) other: Other,
+    pub(super) bed: Testbed,
     pub(super) scenario: Scenario,
     pub(super) devices: Vec<u64>,
     pub(super) log: Log,
@@ -109,6 +111,7 @@ impl World {
         let bed = Testbed::start(around, options).await?;
         log.line("volume_manager_start", json!({ "resumed": false }));
         let mut world = Self {
+            other: Other::prepare(&bed)?,
             bed,
             scenario: scenario.clone(),
             devices: sandbox.devices().to_vec(),
@@ -199,7 +202,7 @@ impl World {
         let mut leaving = std::mem::take(&mut self.leaving);
         let mut still = Vec::new();
         for (pod, since) in leaving.drain(..) {
-            match self.node.wait_unmounted(&pod, Duration::ZERO).await {
+            match self.node_of(&pod).wait_unmounted(&pod, Duration::ZERO).await {
                 Ok(()) => {
                     let since = (self.time.now() - since).as_millis();
                     let gone =
@@ -220,6 +223,12 @@ impl World {
         }
         let attaching = |attachment: &std::sync::Arc<Attachment>| !attachment.attached;
         if self.api_server.list::<Attachment>().iter().any(attaching) {
+            return false;
+        }
+        if let Some(other) = self.other_node()
+            && (!other.journal.in_flight().is_empty()
+                || other.node.wait_idle(Duration::from_millis(1)).await.is_err())
+        {
             return false;
         }
         match held {
@@ -263,7 +272,12 @@ impl World {
 
     /// The story since the last look, whatever is under way.
     pub(crate) fn last_story(&self) -> String {
-        self.journal.look().to_string()
+        let mut story = self.journal.look().to_string();
+        let of_other = self.other_node().map(|other| other.journal.look().to_string()).unwrap_or_default();
+        for line in Self::with_name(of_other.lines().map(str::to_owned)) {
+            story += &format!("{line}\n");
+        }
+        story
     }
 
     /// A directory of the run for host paths, `ROOTPATH` in a scenario.
