@@ -146,7 +146,10 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         ground.lacks(Need::Persistent, "the manifest says that volumes keep nothing (`persistent = false`)");
     }
     if !manifest.has_other_node() {
-        ground.lacks(Need::TwoNodes, "is not said to have two nodes that share volumes (`nodes = 2`)");
+        // A driver with one node is not asked for volumes of several.
+        for need in [Need::TwoNodes, Need::SharedByNodes] {
+            ground.lacks(need, "is not said to have two nodes that share volumes (`nodes = 2`)");
+        }
     }
     if abilities.says.max_volumes == 1 {
         ground.lacks(Need::TwoVolumes, "NodeGetInfo answers `max_volumes_per_node` = 1");
@@ -187,5 +190,17 @@ fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abil
                 ground.lacks(Need::Shared, "does not report SINGLE_NODE_MULTI_WRITER");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_of_one_node_has_no_volumes_shared_by_nodes() {
+        let ground = ground(Facts::get(), &Manifest::default(), &Abilities::default());
+        assert!(!ground.has(Need::TwoNodes));
+        assert!(!ground.has(Need::SharedByNodes));
     }
 }
