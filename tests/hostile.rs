@@ -156,6 +156,29 @@ fn run_fake(arguments: &str, cases: &str) -> Ended {
     ended(volproof, |_, _| {})
 }
 
+/// A driver that cannot do something now is asked again, by the node and by the cases.
+#[test]
+#[file_serial(root)]
+fn driver_that_asks_for_another_try_is_not_accused() {
+    if !has_root() {
+        return;
+    }
+    const CASES: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down \
+        csi::calls::missing_field_is_invalid_argument csi::mounts csi::copies";
+    // 4 is DEADLINE_EXCEEDED, and 14 is UNAVAILABLE.
+    let faults =
+        [("NodeStageVolume", 14), ("NodeUnpublishVolume", 4), ("CreateSnapshot", 14), ("DeleteVolume", 4)];
+    let faults = faults.map(|(method, code)| {
+        format!(r#"--fault '{{"method":"{method}","skip":1,"times":1,"code":{code},"message":"try again"}}'"#)
+    });
+    let ended = run_fake(&faults.join(" "), CASES);
+    assert_eq!((ended.code, found(&ended)), (Some(0), vec![]), "{}", ended.told());
+    // Each time is for good, and a finding.
+    let fault = r#"--fault '{"method":"NodeStageVolume","code":14,"message":"never"}'"#;
+    let ended = run_fake(fault, "csi::mounts");
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+}
+
 #[test]
 #[file_serial(root)]
 fn list_without_an_end_is_the_drivers_fault() {

@@ -222,6 +222,25 @@ fn controller_command_serves_the_controller_service() {
     }
 }
 
+/// A name that CSI does not allow is the driver's fault, and one that the manifest does not have is the manifest's.
+#[test]
+#[file_serial(root)]
+fn name_of_the_driver_is_judged_before_it_is_compared() {
+    if !has_root() {
+        return;
+    }
+    for (name, code, words) in [("Fake_CSI!", 1, "DRV-001"), ("other.example", 4, "the manifest says")] {
+        let manifest = format!(
+            "name = 'fake.csi.volproof.dev'\ncommand = ['sh', '-c', '''{}''']\n",
+            fake_csi(&format!("--driver-name={name}"))
+        );
+        let run = Volproof::new().file("driver.toml", &manifest).args("run --driver driver.toml csi::calls");
+        let ended = run.run();
+        assert_eq!(ended.code, Some(code), "{}", ended.told());
+        assert!(ended.told().contains(words), "{}", ended.told());
+    }
+}
+
 /// Asks the API as a client would, with nothing but a shell.
 const CLIENT: &str = r#"
 server=$(sed -n 's/.*"server": "http:..\([^"/]*\).*/\1/p' $1); token=$(sed -n 's/.*"token": "\([^"]*\)".*/\1/p' $1)

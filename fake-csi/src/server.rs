@@ -132,6 +132,9 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         if driver.breaks(Sabotage::RestartUnmounts) {
             service.unmount_targets().map_err(failed)?;
         }
+        if driver.breaks(Sabotage::RestartClosesRoots) {
+            close_roots(&driver.journal.read(Books::clone)?);
+        }
         service.recover().map_err(failed)?;
     }
     if driver.journal.alone
@@ -144,6 +147,14 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         );
     }
     Ok(())
+}
+
+/// The bug: takes all rights to the root of each published volume from everybody but root.
+fn close_roots(books: &Books) {
+    let closed = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    for target in books.volumes.values().flat_map(|volume| volume.targets.keys()) {
+        drop(std::fs::set_permissions(target, closed.clone()));
+    }
 }
 
 async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Faults>) {

@@ -393,6 +393,10 @@ impl Driver {
         }
         if let Some(expected) = self.options.manifest.name.as_ref().filter(|name| **name != capabilities.name)
         {
+            if wrong.iter().any(|answer| answer.method == "GetPluginInfo") {
+                // The name is none that CSI allows, which the manifest cannot mend.
+                return Err(DriverError::Answers { wrong, tail: self.log_tail(TAIL) });
+            }
             return Err(DriverError::OtherName { expected: expected.clone(), found: capabilities.name });
         }
         self.capabilities = capabilities;

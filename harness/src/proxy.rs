@@ -37,7 +37,7 @@ use tonic::{Request, Status};
 pub use code::{code_from_name, code_name, code_names};
 pub use rule::{Gate, Rule, RuleError};
 pub(crate) use unreadable::{explained, no_answer};
-pub use unreadable::{is_unanswered, unreadable};
+pub use unreadable::{is_not_now, is_unanswered, unreadable};
 
 use crate::journal::{Edge, Journal};
 use crate::ledger::Ledger;

@@ -250,7 +250,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
             if let Some(exit) = shared.bed.exit_under_way().await {
                 return Err(lost_driver(&shared, exit).await);
             }
-            let failure = failure.after_step(&last.step).with_story(|| shared.bed.look());
+            let failure = failure.after_step(&last.step).with_story(|| shared.bed.look().to_string());
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
         Ok(Err(_)) => {
@@ -275,7 +275,11 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
 async fn lost_driver(shared: &Shared, exit: Exit) -> Failure {
     let (Doing { step, at }, mut chain) = (shared.last(), vec![bed::ended_by_itself(exit)]);
     chain.extend(shared.bed.last_words().await.map(|words| format!("its last words: {words}")));
-    Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.bed.look()) }.into() }
+    Failure {
+        after: step,
+        at,
+        what: What::Broken { chain, seen: Some(shared.bed.look().to_string()) }.into(),
+    }
 }
 
 /// Keeps the message and the line of a panic; the backtrace goes to the worker's log.

@@ -45,6 +45,7 @@ use harness::census;
 use harness::cgroup::Cgroup;
 use harness::driver::Exit;
 use harness::fault_fs::FaultFs;
+use harness::journal::Story;
 use harness::manifest::Sensitive;
 use harness::masks::SHORTEST;
 use harness::proxy::Gate;
@@ -200,8 +201,8 @@ impl Bed {
     }
 
     /// The story since the last look.
-    pub fn look(&self) -> String {
-        self.journal.look().to_string()
+    pub fn look(&self) -> Story {
+        self.journal.look()
     }
 
     /// The calls without an answer, and the processes that are stuck in the kernel.

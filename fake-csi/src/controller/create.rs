@@ -219,7 +219,10 @@ impl Driver {
         }
         Ok(Volume {
             number: books.next,
-            id: format!("vol-{:08x}", books.next),
+            id: match self.breaks(Sabotage::IdIsACount) {
+                true => format!("vol-{:08x}", books.volumes.len()),
+                false => format!("vol-{:08x}", books.next),
+            },
             name: request.name.clone(),
             capacity: self.capacity_within(
                 bounds,

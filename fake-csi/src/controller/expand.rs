@@ -73,6 +73,9 @@ impl Driver {
             capacity_bytes: signed(match self.breaks(Sabotage::ExpandReportsOldSize) {
                 true => volume.capacity,
                 false if self.breaks(Sabotage::ExpandShrinks) => required,
+                false if self.breaks(Sabotage::ExpandExceedsLimit) => {
+                    limit.map_or(wanted, |limit| limit + 4096)
+                }
                 false => wanted,
             }),
             node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),

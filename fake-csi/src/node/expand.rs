@@ -50,6 +50,10 @@ impl NodeService {
         if !is_block && !self.driver.breaks(Sabotage::ExpandForgetsFileSystem) {
             self.grow_mounted(&volume)?;
         }
+        if !is_block && self.driver.breaks(Sabotage::ExpandEmptiesFiles) {
+            let files = std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
+            files.filter(|file| file.is_file()).for_each(|file| drop(std::fs::File::create(file)));
+        }
         Ok(v1::NodeExpandVolumeResponse { capacity_bytes: signed(volume.capacity) })
     }
 

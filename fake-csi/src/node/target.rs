@@ -134,6 +134,11 @@ impl NodeService {
             }
             Access::Mount { flags, group, .. } => {
                 make_directory(path)?;
+                if self.driver.breaks(Sabotage::PublishOpensParent)
+                    && let Some(parent) = path.parent()
+                {
+                    drop(fs::set_permissions(parent, Permissions::from_mode(0o777)));
+                }
                 if self.driver.breaks(Sabotage::TargetOpenToAll) {
                     drop(fs::set_permissions(path, Permissions::from_mode(0o777)));
                 }
@@ -159,6 +164,11 @@ impl NodeService {
                 if self.driver.breaks(Sabotage::PublishIgnoresMountFlags) {
                     // A bind keeps the flags and the access time mode of its source unless it gets others.
                     per_mount = per_mount & MsFlags::MS_RDONLY | MsFlags::MS_RELATIME;
+                }
+                if self.driver.breaks(Sabotage::PublishDropsEmptyDirectories) {
+                    let entries = fs::read_dir(&source).into_iter().flatten().flatten();
+                    // A directory that is not empty stays.
+                    entries.for_each(|entry| drop(fs::remove_dir(entry.path())));
                 }
                 mount::bind(&source, path, per_mount)?;
                 if target.readonly && self.driver.breaks(Sabotage::ReadOnlyEverywhere) {

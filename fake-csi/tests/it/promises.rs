@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 36] = [
+const FOUND_BY_CASES: [&str; 42] = [
     "capacity-of-any-place",
     "confirms-no-capabilities",
     "create-again-answers-asked-size",
@@ -81,19 +81,25 @@ const FOUND_BY_CASES: [&str; 36] = [
     "create-rounds-down",
     "detach-needs-volume",
     "errors-with-details",
+    "expand-empties-files",
+    "expand-exceeds-limit",
     "get-forgets-nodes",
     "get-snapshot-answers-first",
     "group-compares-order",
     "group-takes-any-members",
     "group-tells-another-time",
+    "id-is-a-count",
     "list-tells-source-size",
     "list-without-condition",
     "member-forgets-group",
     "modify-takes-unknown-volume",
     "multi-writer-has-one-target",
     "new-volume-is-abnormal",
+    "publish-drops-empty-directories",
     "publish-finds-staging",
     "publish-ignores-dead-file-system",
+    "publish-opens-parent",
+    "restart-closes-roots",
     "restart-forgets-attached",
     "restart-forgets-groups",
     "restart-forgets-growth",

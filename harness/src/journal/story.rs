@@ -274,6 +274,22 @@ impl Story {
         self.render(true)
     }
 
+    /// The story without the tries to which the driver answered that it cannot do it now, where the next try was told,
+    /// too.
+    #[must_use]
+    pub fn without_tries(&self) -> Self {
+        let mut lines: Vec<Line> = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            if let (Some(call), Some(Line { call: Some(earlier), .. })) = (&line.call, lines.last())
+                && earlier.is_tried_again_by(call)
+            {
+                lines.pop();
+            }
+            lines.push(line.clone());
+        }
+        Self { lines }
+    }
+
     fn render(&self, spans: bool) -> String {
         // Columns are as wide as the widest name, in steps of four: then most changes leave other lines alone.
         let wide = |line: &&Line| !line.rest(spans).is_empty();

@@ -30,7 +30,7 @@ async fn unused_file_system_grows(cx: &mut Cx) -> Result {
         return node.tear_down("web").await;
     }
     has_grown(cx, &node, method, before, (old, new)).await?;
-    cx.finds(node.has(&target, "before").await?, LOST)?;
+    cx.keeps("DRV-160", method, node.has(&target, "before").await?, LOST)?;
     node.tear_down("web").await
 }
 
@@ -82,7 +82,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
         }
     }
     has_grown(cx, &node, method, before, (old, new)).await?;
-    cx.finds(node.has(&target, "before").await?, LOST)?;
+    cx.keeps("DRV-160", method, node.has(&target, "before").await?, LOST)?;
     node.tear_down("web").await
 }
 
@@ -135,7 +135,7 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
     let cause = format!("{method} answered OK, and the device is smaller than was asked for.");
     cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &cause)?;
-    cx.finds(node.has_copied(&target, node, "before").await?, LOST)
+    cx.keeps("DRV-160", "NodeExpandVolume", node.has_copied(&target, node, "before").await?, LOST)
 }
 
 /// Expanding a volume to its current size or to a smaller one is OK.
@@ -168,6 +168,27 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
         again.is("DRV-083", &["OK"])?;
     }
     node.tear_down("web").await
+}
+
+/// A volume that grows within a limit is no larger than it.
+///
+/// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
+#[case(needs = [Expands, Filesystem, Creates], driver = Shared)]
+async fn growth_stays_within_its_limit(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let size = 2 * cx.size(&data);
+    let mut request = node.grow_request(size);
+    request["capacityRange"]["limitBytes"] = json!(size.to_string());
+    let answer = cx.call("ControllerExpandVolume", request).await?;
+    if matches!(answer.code(), "OutOfRange" | "ResourceExhausted") {
+        cx.not_tried("DRV-082", "the driver does not make a volume of exactly twice the size");
+        return Ok(());
+    }
+    answer.succeeds()?;
+    let cause = "ControllerExpandVolume with `limit_bytes` answered OK and a larger capacity.";
+    cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&answer) <= size, cause)
 }
 
 /// Expansion to an impossible size is OUT_OF_RANGE.

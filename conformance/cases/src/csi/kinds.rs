@@ -1,4 +1,4 @@
-//! Files of each kind, in copies of volumes.
+//! Files of each kind, in volumes that are published again and in copies of volumes.
 
 use std::fs;
 use std::io::Write;
@@ -6,6 +6,45 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use crate::prelude::*;
+
+const GONE: &str = "gone";
+
+const OWNED: &str = "a file of another user";
+
+/// A volume that is published again, and then staged again, has files of each kind that were left in it.
+///
+/// CSI, NodeUnpublishVolume: "The SP MUST NOT delete the volume's data".
+#[case(needs = [Filesystem, Root, Owners, Persistent], judges = ["DRV-121", "DRV-160"])]
+async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    if let Err(error) = makes_each_kind(&target) {
+        cx.not_tried("DRV-160", &format!("the volume does not take each kind of file: {error}"));
+        return node.tear_down("web").await;
+    }
+    let before = kinds(&target);
+    node.unpublish("web").await?.succeeds()?;
+    node.publish("web").await?.succeeds()?;
+    stay(cx, "NodePublishVolume", "published again", &before, &kinds(&target))?;
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    stay(cx, "NodeStageVolume", "staged again", &before, &kinds(&target))?;
+    node.tear_down("web").await
+}
+
+type Kinds = [(&'static str, String); 10];
+
+fn stay(cx: &Cx, method: &str, after: &str, before: &Kinds, seen: &Kinds) -> Result {
+    for ((name, before), (_, seen)) in before.iter().zip(seen) {
+        // The owner and the mode have a promise of their own.
+        let promise = if *name == OWNED && seen != GONE { "DRV-121" } else { "DRV-160" };
+        let cause = format!("In a volume that was {after}, {name} was {before} and is {seen}.");
+        cx.keeps(promise, method, before == seen, &cause)?;
+    }
+    Ok(())
+}
 
 /// A clone has files of each kind that its source has, with their owners, and shares none of them.
 ///
@@ -76,18 +115,20 @@ fn makes_each_kind(root: &Path) -> std::io::Result<()> {
     fs::write(root.join("owned"), "by somebody")?;
     chown(root.join("owned"), Some(1234), Some(2345))?;
     fs::set_permissions(root.join("owned"), PermissionsExt::from_mode(0o4751))?;
+    fs::File::create(root.join("empty"))?;
+    fs::create_dir(root.join("empty-directory"))?;
     fs::File::create(root.join("sparse"))?.set_len(8 << 20)
 }
 
 /// The files of each kind as texts, for the comparison of two volumes.
-fn kinds(root: &Path) -> [(&'static str, String); 8] {
-    let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|_| "gone".to_owned());
+fn kinds(root: &Path) -> Kinds {
+    let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|_| GONE.to_owned());
     let link = |name: &str| {
         let leads = fs::read_link(root.join(name)).map(|to| format!("a link to `{}`", to.display()));
         leads.unwrap_or_else(|_| "no link".to_owned())
     };
     let seen = |name: &str, tell: &dyn Fn(fs::Metadata) -> String| {
-        fs::symlink_metadata(root.join(name)).map_or_else(|_| "gone".to_owned(), tell)
+        fs::symlink_metadata(root.join(name)).map_or_else(|_| GONE.to_owned(), tell)
     };
     let owner = |of: fs::Metadata| format!("of {}:{} with mode {:o}", of.uid(), of.gid(), of.mode() & 0o7777);
     [
@@ -97,7 +138,9 @@ fn kinds(root: &Path) -> [(&'static str, String); 8] {
         ("a second name of a file", text("directory/second-name")),
         ("a symbolic link", link("link")),
         ("a symbolic link that leads nowhere", link("dangling")),
-        ("a file of another user", seen("owned", &owner)),
+        (OWNED, seen("owned", &owner)),
+        ("an empty file", seen("empty", &|of| format!("{} bytes long", of.len()))),
+        ("an empty directory", seen("empty-directory", &|of| format!("a directory: {}", of.is_dir()))),
         ("a sparse file", seen("sparse", &|of| format!("{} bytes long", of.len()))),
     ]
 }

@@ -88,8 +88,26 @@ async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// The owner and the mode that a workload gave to the root of its volume stay when the driver is restarted.
+///
+/// Kubernetes: with the policy OnRootMismatch, owner and mode of the root decide whether all files are changed.
+#[case(needs = [Filesystem, Root, Owners, OwnProcess, Persistent])]
+async fn owner_and_mode_stay_over_a_restart(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    chown(&target, Some(1234), Some(2345))?;
+    std::fs::set_permissions(&target, PermissionsExt::from_mode(0o2775))?;
+    let before = owned(&target)?;
+    cx.driver().restart().await?;
+    let cause = "While a restarted driver starts, the root of a published volume gets another owner or mode.";
+    cx.keeps("DRV-121", "NodePublishVolume", owned(&target)? == before, cause)?;
+    node.tear_down("web").await
+}
+
 /// Owner, group and mode of a file.
-fn owned(path: &Path) -> Result<(u32, u32, u32)> {
+pub(super) fn owned(path: &Path) -> Result<(u32, u32, u32)> {
     let found = path.metadata()?;
     Ok((found.uid(), found.gid(), found.mode() & 0o7777))
 }

@@ -33,6 +33,29 @@ async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     cx.keeps("DRV-110", CREATE, is_unique, cause)
 }
 
+/// A volume that is created after another was deleted has an id that no other volume has.
+///
+/// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn id_of_a_new_volume_is_not_that_of_another(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let made = [
+        cx.call(CREATE, cx.create_request("first")?).await?,
+        cx.call(CREATE, cx.create_request("second")?).await?,
+    ];
+    cx.unmake(&made[0]).await?;
+    let last = cx.call(CREATE, cx.create_request("third")?).await?;
+    cx.unmake(&made[1]).await?;
+    cx.unmake(&last).await?;
+    if ![&made[0], &made[1], &last].iter().all(|answer| answer.is_ok()) {
+        cx.not_tried("DRV-110", "the driver does not make several volumes");
+        return Ok(());
+    }
+    let id = |answer: &Answer| answer.text("/volume/volumeId").to_owned();
+    let cause = "CreateVolume answered for a new volume the id of another one.";
+    cx.keeps("DRV-110", CREATE, id(&last) != id(&made[1]), cause)
+}
+
 /// The name of a volume with a file system is taken for a device too.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.

@@ -1,5 +1,6 @@
 //! Node calls out of order: too early, twice, and after mounts were lost.
 
+use super::mounts::owned;
 use crate::prelude::*;
 
 /// A volume that is not staged is not published: the pod would write into a directory of the node.
@@ -114,7 +115,12 @@ async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
 
 async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
     let target = node.target("web");
+    let directory = target.parent().expect("a target is in a directory");
+    std::fs::create_dir_all(directory)?;
+    let before = owned(directory)?;
     node.set_up("web").await?;
+    let cause = "NodePublishVolume changed the owner or the mode of the directory of its target.";
+    cx.keeps("DRV-065", "NodePublishVolume", owned(directory)? == before, cause)?;
     let is_there = !node.mounts_at(&target)?.is_empty() || node.is_device(&target);
     cx.keeps("DRV-055", "NodePublishVolume", is_there, NOT_MOUNTED)?;
     node.unpublish("web").await?.succeeds()?;
@@ -124,7 +130,6 @@ async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
     cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), cause)?;
     let cause =
         "NodeUnpublishVolume answered OK, and the directory of its target, which the caller made, is gone.";
-    let directory = target.parent().expect("a target is in a directory");
     cx.keeps("DRV-065", "NodeUnpublishVolume", directory.is_dir(), cause)?;
     node.unpublish("web").await?.asked("of a volume that was unpublished").is("DRV-062", &["OK"])?;
     node.unstage().await?.succeeds()?;

@@ -8,7 +8,7 @@ use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::{DirectAnswer, Event};
 use harness::journal::Edge;
 use harness::manifest::{Secrets, UnknownIds};
-use harness::proxy::{is_unanswered, unreadable};
+use harness::proxy::{is_not_now, is_unanswered, unreadable};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
@@ -39,9 +39,38 @@ const CONFIDED: [&str; 15] = [
 /// The time limit of a call.
 const CALL: Duration = Duration::from_secs(60);
 
+/// The time for which a call is made again while the driver says that it cannot do it now.
+const NOT_NOW: Duration = Duration::from_secs(5);
+
 impl Bed {
-    /// Calls the driver.
+    /// Calls the driver, and again while it answers that it cannot do it now: each caller that CSI knows does so.
     pub(crate) async fn call(
+        &self,
+        method: &str,
+        request: Value,
+    ) -> Result<std::result::Result<Value, Status>> {
+        let (begun, mut pause, mut is_repeated) = (Instant::now(), Duration::from_millis(20), false);
+        loop {
+            let answer = self.call_once(method, request.clone()).await?;
+            // The work of the call before may be still under way.
+            let is_busy = |status: &Status| is_repeated && status.code() == Code::Aborted;
+            let Some(status) = answer.as_ref().err().filter(|status| is_not_now(status) || is_busy(status))
+            else {
+                return Ok(answer);
+            };
+            let end = format!("{method} {}", harness::proxy::code_name(status.code()));
+            let mut met = self.made.dead_ends.borrow_mut();
+            if self.known_dead_ends.contains(&end) || met.contains(&end) || begun.elapsed() > NOT_NOW {
+                met.insert(end);
+                return Ok(answer);
+            }
+            drop(met);
+            tokio::time::sleep(pause).await;
+            (pause, is_repeated) = ((pause * 2).min(Duration::from_millis(500)), true);
+        }
+    }
+
+    async fn call_once(
         &self,
         method: &str,
         mut request: Value,

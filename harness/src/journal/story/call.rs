@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::symbols::Symbols;
 
+/// The codes with which a driver says that it cannot do something now.
+const NOT_NOW: [&str; 3] = ["Unavailable", "DeadlineExceeded", "Aborted"];
+
 /// A call, or several tries of one that failed alike.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {
@@ -23,6 +26,8 @@ pub(super) struct Call {
 struct Ended {
     code: String,
     message: String,
+    /// Whether the driver itself answered that it cannot do it now.
+    is_not_now: bool,
     at: f64,
     times: usize,
 }
@@ -45,12 +50,23 @@ impl Call {
 
     pub(super) fn end(&mut self, end: &RpcEnd, t_ms: f64, symbols: &Symbols) {
         let message = symbols.text(&end.message);
-        self.ended = Some(Ended { code: end.code.clone(), message, at: t_ms, times: 1 });
+        let is_not_now =
+            end.injected.is_none() && NOT_NOW.contains(&end.code.as_str()) && end.unreadable.is_none();
+        self.ended = Some(Ended { code: end.code.clone(), message, is_not_now, at: t_ms, times: 1 });
+    }
+
+    /// Whether a later call is another try of this one, to which the driver answered that it cannot do it now.
+    pub(super) fn is_tried_again_by(&self, later: &Self) -> bool {
+        self.is_same_call(later) && self.ended.as_ref().is_some_and(|ended| ended.is_not_now)
+    }
+
+    fn is_same_call(&self, later: &Self) -> bool {
+        self.verb == later.verb && self.pod == later.pod && self.volume == later.volume
     }
 
     /// Takes in a later try that failed alike. Returns whether it did.
     pub(super) fn absorbs(&mut self, later: &Self) -> bool {
-        let same_call = self.verb == later.verb && self.pod == later.pod && self.volume == later.volume;
+        let same_call = self.is_same_call(later);
         let (Some(mine), Some(theirs)) = (&mut self.ended, &later.ended) else { return false };
         let alike = mine.code == theirs.code && mine.message == theirs.message && mine.code != "OK";
         if same_call && alike {
