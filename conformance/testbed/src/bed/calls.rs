@@ -59,12 +59,11 @@ impl Bed {
                 return Ok(answer);
             };
             let end = format!("{method} {}", harness::proxy::code_name(status.code()));
-            let mut met = self.made.dead_ends.borrow_mut();
-            if self.known_dead_ends.contains(&end) || met.contains(&end) || begun.elapsed() > NOT_NOW {
-                met.insert(end);
+            let is_known = self.known_dead_ends.contains(&end) || self.made.dead_ends.borrow().contains(&end);
+            if is_known || begun.elapsed() > NOT_NOW {
+                self.made.dead_ends.borrow_mut().insert(end);
                 return Ok(answer);
             }
-            drop(met);
             tokio::time::sleep(pause).await;
             (pause, is_repeated) = ((pause * 2).min(Duration::from_millis(500)), true);
         }
