@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
-use crate::proxy::{explained, within};
+use crate::proxy::{explained, is_not_now, within};
 
 /// How long the controllers may take to release the objects of a deleted volume.
 const RELEASE: Duration = Duration::from_secs(10);
@@ -88,6 +88,19 @@ pub struct Provisioned {
     pub volume: String,
     /// The driver's name for it.
     pub handle: String,
+}
+
+/// Makes a call, and again while the driver answers that it cannot do it now, for a few seconds at most.
+async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
+    /// In milliseconds.
+    const PAUSES: [u64; 6] = [20, 50, 100, 300, 500, 1000];
+    for pause in PAUSES {
+        match call().await.map_err(explained) {
+            Err(status) if is_not_now(&status) => tokio::time::sleep(Duration::from_millis(pause)).await,
+            answer => return answer,
+        }
+    }
+    call().await.map_err(explained)
 }
 
 /// Why a volume cannot be had.
@@ -222,13 +235,12 @@ impl Provisioner {
         if self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
             let secrets = self.secrets()?;
             let volume_id = csi.handle.to_string();
-            let request =
-                within(v1::DeleteVolumeRequest { volume_id, secrets }, self.manifest.call_timeout());
-            let answer = ControllerClient::new(self.channel.clone()).delete_volume(request).await;
-            answer.map_err(|found| ProvisionError::Delete {
-                name: claim.to_owned(),
-                source: explained(found),
-            })?;
+            let request = v1::DeleteVolumeRequest { volume_id, secrets };
+            let answer = repeated(async || {
+                let request = within(request.clone(), self.manifest.call_timeout());
+                ControllerClient::new(self.channel.clone()).delete_volume(request).await
+            });
+            answer.await.map_err(|source| ProvisionError::Delete { name: claim.to_owned(), source })?;
         }
         let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
         self.api.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
@@ -304,10 +316,12 @@ impl Provisioner {
             volume_content_source: wanted.source.as_ref().map(ContentSource::message),
             ..v1::CreateVolumeRequest::default()
         };
-        let request = within(request, self.manifest.call_timeout());
-        let answer = ControllerClient::new(self.channel.clone()).create_volume(request).await;
-        let answer = answer.map_err(explained);
-        let answer = answer.map_err(|source| ProvisionError::Create { name: wanted.name.clone(), source })?;
+        let answer = repeated(async || {
+            let request = within(request.clone(), self.manifest.call_timeout());
+            ControllerClient::new(self.channel.clone()).create_volume(request).await
+        });
+        let answer =
+            answer.await.map_err(|source| ProvisionError::Create { name: wanted.name.clone(), source })?;
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }
 
