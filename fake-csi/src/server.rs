@@ -128,12 +128,12 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         let entries = driver.journal.read(forgotten)?;
         driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     }
+    if driver.breaks(Sabotage::RestartClosesRoots) {
+        driver.journal.read(close_roots)?;
+    }
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {
             service.unmount_targets().map_err(failed)?;
-        }
-        if driver.breaks(Sabotage::RestartClosesRoots) {
-            close_roots(&driver.journal.read(Books::clone)?);
         }
         service.recover().map_err(failed)?;
     }

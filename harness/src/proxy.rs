@@ -11,6 +11,7 @@ mod difference;
 mod forward;
 mod handle;
 mod pause;
+mod put_off;
 mod rule;
 mod unreadable;
 
@@ -35,9 +36,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 pub use code::{code_from_name, code_name, code_names};
+pub use put_off::{is_not_now, repeated};
 pub use rule::{Gate, Rule, RuleError};
 pub(crate) use unreadable::{explained, no_answer};
-pub use unreadable::{is_not_now, is_unanswered, unreadable};
+pub use unreadable::{is_unanswered, unreadable};
 
 use crate::journal::{Edge, Journal};
 use crate::ledger::Ledger;

@@ -64,8 +64,10 @@ impl Session<'_> {
             ("Pod", Change::Changed(document)) => {
                 self.remove_pod(manifest::name(document)).await?;
                 self.add_pod(document)?;
-                let moved = if self.world.is_on_other(manifest::name(document)) { ", on " } else { "" };
-                Ok(format!("is replaced{moved}{}", if moved.is_empty() { "" } else { OTHER }))
+                Ok(match self.world.is_on_other(manifest::name(document)) {
+                    true => format!("is replaced, on {OTHER}"),
+                    false => "is replaced".to_owned(),
+                })
             }
             (_, Change::New(document)) => create(&self.world, document),
             (_, Change::Changed(document)) => update(&self.world, document),

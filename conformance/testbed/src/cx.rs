@@ -33,6 +33,7 @@ use std::rc::Rc;
 
 use contracts::promise::Strength;
 use expect_test::Expect;
+use harness::journal::Story;
 
 use crate::bed::{Bed, STARTS_AGAIN, StepError};
 use crate::call::{Code, Method};
@@ -229,17 +230,7 @@ impl Cx {
         let at = place(Location::caller());
         async move {
             let pending = self.shared.bed.settle().await;
-            let seen = self.shared.bed.look();
-            let actual = seen.to_string();
-            let expected = for_this_driver(unindented(story.data()), self.shared.bed.stages());
-            // A driver may say that it cannot do something now, and is then asked again.
-            let is_as_told = expected == actual || expected == seen.without_tries().to_string();
-            if is_as_told || self.shared.updates(&story, &actual) {
-                return Ok(());
-            }
-            let after = self.shared.last.borrow().step.clone();
-            let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
-            Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
+            self.shared.compare_story(&story, &self.shared.bed.look(), pending, at)
         }
     }
 }
@@ -328,6 +319,26 @@ impl Shared {
         self.bed.step(&doing.step, &doing.at);
         (self.say)(Progress::Step(doing.step.clone()));
         doing
+    }
+
+    /// Compares what was seen with the story of the case.
+    pub(crate) fn compare_story(
+        &self,
+        said: &Expect,
+        seen: &Story,
+        pending: Vec<String>,
+        at: Place,
+    ) -> Result {
+        let actual = seen.to_string();
+        let expected = for_this_driver(unindented(said.data()), self.bed.stages());
+        // A driver may say that it cannot do something now, and is then asked again.
+        let is_as_told = expected == actual || expected == seen.without_put_off_calls().to_string();
+        if is_as_told || self.updates(said, &actual) {
+            return Ok(());
+        }
+        let after = self.last().step;
+        let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
+        Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
     }
 
     /// Compares an observation with the case's expectation.

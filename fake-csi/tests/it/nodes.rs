@@ -1,11 +1,25 @@
 //! Several nodes that share volumes, in one process and in several.
 
+use std::path::Path;
+use std::process::{Child, Command};
+
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use serial_test::file_serial;
 use tonic::Code;
 
 use crate::scene::{WRITER, code};
-use crate::world::{Csi, block, in_namespace, mounted, publish};
+use crate::world::{Csi, World, block, in_namespace, mounted, publish};
+
+/// Starts one more process of the driver on the state of a world.
+fn start_beside(world: &World, socket: &Path, arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_fake-csi"))
+        .arg(format!("--endpoint=unix://{}", socket.display()))
+        .arg("--state-dir")
+        .arg(world.state())
+        .args(arguments)
+        .spawn()
+        .unwrap()
+}
 
 #[test]
 #[file_serial(root)]
@@ -40,12 +54,7 @@ fn two_processes_share_the_books() {
     in_namespace(async |mut world| {
         let mut one = world.start(&["--node=a"]).await;
         let socket = world.root.join("second.sock");
-        let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
-            .args([format!("--endpoint=unix://{}", socket.display()), "--node=b".into()])
-            .arg("--state-dir")
-            .arg(world.state())
-            .spawn()
-            .unwrap();
+        let mut second = start_beside(&world, &socket, &["--node=b"]);
         let mut other = Csi::connect(&socket).await;
         let id = one.create("from-a", mounted("", WRITER)).await.volume_id;
         // The second process stages a volume of the first, which then refuses to delete it.
@@ -67,15 +76,8 @@ fn processes_of_one_node_start_at_once() {
         for round in 0..20 {
             let sockets: Vec<_> =
                 (0..4).map(|process| world.root.join(format!("{round}-{process}.sock"))).collect();
-            let start = |socket: &std::path::PathBuf| {
-                std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
-                    .arg(format!("--endpoint=unix://{}", socket.display()))
-                    .arg("--state-dir")
-                    .arg(world.state())
-                    .spawn()
-                    .unwrap()
-            };
-            let mut processes: Vec<_> = sockets.iter().map(start).collect();
+            let mut processes: Vec<_> =
+                sockets.iter().map(|socket| start_beside(&world, socket, &[])).collect();
             let mut ended = None;
             for (process, socket) in processes.iter_mut().zip(&sockets) {
                 while ended.is_none() && !socket.exists() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::names::Namespaced;
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement};
@@ -19,10 +19,13 @@ use tonic::transport::Channel;
 use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
-use crate::proxy::{explained, is_not_now, within};
+use crate::proxy::{explained, is_not_now, repeated, within};
 
 /// How long the controllers may take to release the objects of a deleted volume.
 const RELEASE: Duration = Duration::from_secs(10);
+
+/// For how long a call is made again that the driver puts off.
+const PUT_OFF: Duration = Duration::from_secs(2);
 
 /// A volume to be provisioned, as its claim describes it.
 #[derive(Debug, Clone)]
@@ -90,17 +93,15 @@ pub struct Provisioned {
     pub handle: String,
 }
 
-/// Makes a call, and again while the driver answers that it cannot do it now, for a few seconds at most.
-async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
-    /// In milliseconds.
-    const PAUSES: [u64; 6] = [20, 50, 100, 300, 500, 1000];
-    for pause in PAUSES {
-        match call().await.map_err(explained) {
-            Err(status) if is_not_now(&status) => tokio::time::sleep(Duration::from_millis(pause)).await,
-            answer => return answer,
-        }
-    }
-    call().await.map_err(explained)
+/// Makes a call, and again for a moment while the driver puts it off.
+async fn asked<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
+    let begun = Instant::now();
+    let is_put_off = |answer: &Result<T, Status>| answer.as_ref().is_err_and(is_not_now);
+    repeated(
+        async || call().await.map_err(explained),
+        |answer| is_put_off(answer) && begun.elapsed() < PUT_OFF,
+    )
+    .await
 }
 
 /// Why a volume cannot be had.
@@ -236,7 +237,7 @@ impl Provisioner {
             let secrets = self.secrets()?;
             let volume_id = csi.handle.to_string();
             let request = v1::DeleteVolumeRequest { volume_id, secrets };
-            let answer = repeated(async || {
+            let answer = asked(async || {
                 let request = within(request.clone(), self.manifest.call_timeout());
                 ControllerClient::new(self.channel.clone()).delete_volume(request).await
             });
@@ -316,7 +317,7 @@ impl Provisioner {
             volume_content_source: wanted.source.as_ref().map(ContentSource::message),
             ..v1::CreateVolumeRequest::default()
         };
-        let answer = repeated(async || {
+        let answer = asked(async || {
             let request = within(request.clone(), self.manifest.call_timeout());
             ControllerClient::new(self.channel.clone()).create_volume(request).await
         });

@@ -274,10 +274,9 @@ impl Story {
         self.render(true)
     }
 
-    /// The story without the tries to which the driver answered that it cannot do it now, where the next try was told,
-    /// too.
+    /// The story without each call that the driver put off and that was made again.
     #[must_use]
-    pub fn without_tries(&self) -> Self {
+    pub fn without_put_off_calls(&self) -> Self {
         let mut lines: Vec<Line> = Vec::with_capacity(self.lines.len());
         for line in &self.lines {
             if let (Some(call), Some(Line { call: Some(earlier), .. })) = (&line.call, lines.last())

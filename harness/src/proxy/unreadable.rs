@@ -45,16 +45,7 @@ pub fn is_unanswered(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && status.message() == NO_ANSWER
 }
 
-/// Whether the driver itself says that a call cannot be done now, so that its caller must make it again: the code is
-/// UNAVAILABLE or DEADLINE_EXCEEDED, and neither the connection nor a clock of ours has failed.
-pub fn is_not_now(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
-        && status.source().is_none()
-        && unreadable(status).is_none()
-        && !is_unanswered(status)
-}
-
-fn status(of: Unreadable, detail: &str) -> Status {
+pub(super) fn status(of: Unreadable, detail: &str) -> Status {
     let (code, words) = mark(of);
     Status::new(code, format!("{words}: {detail}"))
 }
@@ -132,19 +123,6 @@ mod tests {
         ] {
             assert_eq!(unreadable(&explained(honest)), None);
         }
-    }
-
-    #[test]
-    fn only_the_driver_itself_asks_for_another_try() {
-        assert!(is_not_now(&Status::unavailable("the backend restarts")));
-        assert!(is_not_now(&Status::deadline_exceeded("the backend is slow")));
-        assert!(!is_not_now(&Status::aborted("an operation is pending")));
-        assert!(!is_not_now(&Status::internal("the disk is gone")));
-        assert!(!is_not_now(&no_answer()));
-        assert!(!is_not_now(&status(Unreadable::NoHttp, "x")));
-        let mut lost = Status::unavailable("the connection is lost");
-        lost.set_source(std::sync::Arc::new(std::io::Error::other("broken pipe")));
-        assert!(!is_not_now(&lost));
     }
 
     #[test]

@@ -135,7 +135,7 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
     let cause = format!("{method} answered OK, and the device is smaller than was asked for.");
     cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &cause)?;
-    cx.keeps("DRV-160", "NodeExpandVolume", node.has_copied(&target, node, "before").await?, LOST)
+    cx.keeps("DRV-160", method, node.has_copied(&target, node, "before").await?, LOST)
 }
 
 /// Expanding a volume to its current size or to a smaller one is OK.

@@ -13,7 +13,7 @@ const OWNED: &str = "a file of another user";
 
 /// A volume that is published again, and then staged again, has files of each kind that were left in it.
 ///
-/// CSI, NodeUnpublishVolume: "The SP MUST NOT delete the volume's data".
+/// CSI, NodePublishVolume: "SP MUST ensure the CO can use the published volume as described".
 #[case(needs = [Filesystem, Root, Owners, Persistent], judges = ["DRV-121", "DRV-160"])]
 async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;

@@ -8,7 +8,7 @@ use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::{DirectAnswer, Event};
 use harness::journal::Edge;
 use harness::manifest::{Secrets, UnknownIds};
-use harness::proxy::{is_not_now, is_unanswered, unreadable};
+use harness::proxy::{is_not_now, is_unanswered, repeated, unreadable};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
@@ -49,24 +49,26 @@ impl Bed {
         method: &str,
         request: Value,
     ) -> Result<std::result::Result<Value, Status>> {
-        let (begun, mut pause, mut is_repeated) = (Instant::now(), Duration::from_millis(20), false);
-        loop {
-            let answer = self.call_once(method, request.clone()).await?;
+        let (begun, mut is_repeated) = (Instant::now(), false);
+        let call = async || self.call_once(method, request.clone()).await;
+        repeated(call, |answer| {
+            let Ok(Err(status)) = answer else { return false };
             // The work of the call before may be still under way.
-            let is_busy = |status: &Status| is_repeated && status.code() == Code::Aborted;
-            let Some(status) = answer.as_ref().err().filter(|status| is_not_now(status) || is_busy(status))
-            else {
-                return Ok(answer);
-            };
-            let end = format!("{method} {}", harness::proxy::code_name(status.code()));
-            let is_known = self.known_dead_ends.contains(&end) || self.made.dead_ends.borrow().contains(&end);
-            if is_known || begun.elapsed() > NOT_NOW {
-                self.made.dead_ends.borrow_mut().insert(end);
-                return Ok(answer);
+            let is_busy = is_repeated && status.code() == Code::Aborted;
+            if !is_not_now(status) && !is_busy {
+                return false;
             }
-            tokio::time::sleep(pause).await;
-            (pause, is_repeated) = ((pause * 2).min(Duration::from_millis(500)), true);
-        }
+            is_repeated = true;
+            let end = format!("{method} {}", harness::proxy::code_name(status.code()));
+            let mut met = self.made.dead_ends.borrow_mut();
+            let is_known = self.known_dead_ends.contains(&end) || met.contains(&end);
+            let goes_on = !is_known && begun.elapsed() <= NOT_NOW;
+            if !goes_on {
+                met.insert(end);
+            }
+            goes_on
+        })
+        .await
     }
 
     async fn call_once(

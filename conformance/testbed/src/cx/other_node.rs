@@ -8,8 +8,8 @@ use expect_test::Expect;
 use serde_json::Value;
 
 use super::node_calls::attach_request;
-use super::{Cx, Pod, PodBuilder, Shared, Volume, for_this_driver, unindented};
-use crate::failure::{Failure, Result, What, place};
+use super::{Cx, Pod, PodBuilder, Shared, Volume};
+use crate::failure::{Result, place};
 
 /// The node beside the first one.
 #[derive(Debug)]
@@ -85,16 +85,7 @@ impl OtherNode {
             let bed = &self.shared.bed;
             let pending = bed.settle().await;
             let other = bed.other().expect("this is a handle on it");
-            let seen = other.journal.look();
-            let actual = seen.to_string();
-            let expected = for_this_driver(unindented(story.data()), bed.stages());
-            let is_as_told = expected == actual || expected == seen.without_tries().to_string();
-            if is_as_told || self.shared.updates(&story, &actual) {
-                return Ok(());
-            }
-            let after = self.shared.last().step;
-            let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
-            Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
+            self.shared.compare_story(&story, &other.journal.look(), pending, at)
         }
     }
 }

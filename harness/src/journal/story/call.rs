@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::symbols::Symbols;
 
-/// The codes with which a driver says that it cannot do something now.
-const NOT_NOW: [&str; 3] = ["Unavailable", "DeadlineExceeded", "Aborted"];
+/// The codes with which a driver puts a call off.
+const PUT_OFF: [&str; 3] = ["Unavailable", "DeadlineExceeded", "Aborted"];
 
 /// A call, or several tries of one that failed alike.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +26,8 @@ pub(super) struct Call {
 struct Ended {
     code: String,
     message: String,
-    /// Whether the driver itself answered that it cannot do it now.
-    is_not_now: bool,
+    /// Whether the driver itself put the call off.
+    is_put_off: bool,
     at: f64,
     times: usize,
 }
@@ -50,14 +50,14 @@ impl Call {
 
     pub(super) fn end(&mut self, end: &RpcEnd, t_ms: f64, symbols: &Symbols) {
         let message = symbols.text(&end.message);
-        let is_not_now =
-            end.injected.is_none() && NOT_NOW.contains(&end.code.as_str()) && end.unreadable.is_none();
-        self.ended = Some(Ended { code: end.code.clone(), message, is_not_now, at: t_ms, times: 1 });
+        let is_put_off =
+            end.injected.is_none() && PUT_OFF.contains(&end.code.as_str()) && end.unreadable.is_none();
+        self.ended = Some(Ended { code: end.code.clone(), message, is_put_off, at: t_ms, times: 1 });
     }
 
-    /// Whether a later call is another try of this one, to which the driver answered that it cannot do it now.
+    /// Whether the driver put this call off, and a later one is the same again.
     pub(super) fn is_tried_again_by(&self, later: &Self) -> bool {
-        self.is_same_call(later) && self.ended.as_ref().is_some_and(|ended| ended.is_not_now)
+        self.is_same_call(later) && self.ended.as_ref().is_some_and(|ended| ended.is_put_off)
     }
 
     fn is_same_call(&self, later: &Self) -> bool {

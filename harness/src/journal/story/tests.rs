@@ -163,18 +163,18 @@ fn retries_that_fail_alike_are_one_line() {
 }
 
 #[test]
-fn tries_that_the_driver_puts_off_may_be_left_out() {
+fn calls_that_the_driver_puts_off_may_be_left_out() {
     let mut trace = Trace::default();
     trace.fails("NodeStageVolume", "data", "Unavailable", "not now");
     trace.call("NodeStageVolume", "data", "");
     trace.fails("NodePublishVolume", "data", "Internal", "broken");
     let story = teller().tell(&trace.lines);
-    let told = story.without_tries().to_string();
+    let told = story.without_put_off_calls().to_string();
     assert!(story.to_string().contains("not now") && !told.contains("not now"), "{told}");
-    // A call that was not tried again, or that failed for good, is told.
+    // The story has a call that was not made again, and one that failed for good.
     assert!(told.contains("broken"), "{told}");
     trace.fails("NodeUnstageVolume", "data", "Unavailable", "not now");
-    assert!(teller().tell(&trace.lines).without_tries().to_string().contains("not now"));
+    assert!(teller().tell(&trace.lines).without_put_off_calls().to_string().contains("not now"));
 }
 
 #[test]
