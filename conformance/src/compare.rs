@@ -46,7 +46,7 @@ pub struct Difference {
     pub text: Vec<String>,
 }
 
-/// Compares two traces.
+/// Compares the stories of two traces, object by object.
 pub fn compare(first: &Trace, second: &Trace) -> Comparison {
     let (one, two) = (section::all(first), section::all(second));
     let order: Vec<&str> = one.iter().chain(&two).map(|section| section.about.as_str()).collect();

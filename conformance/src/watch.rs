@@ -45,7 +45,7 @@ const REMEMBERED: usize = 1000;
 /// News for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Something happened.
+    /// A line about an event.
     Happened(String),
     /// By that a promise was broken.
     Broken(Violation),

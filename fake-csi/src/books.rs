@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// All records.
+/// All records of the driver, as its state file keeps them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Books {
     /// The number of the next new object. Numbers are not reused.

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use crate::garbage::{Garbage, Noise};
 use crate::sabotage::Sabotage;
 
-/// An ordered fault.
+/// A fault that calls of one method have until it is used up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {

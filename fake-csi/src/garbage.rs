@@ -82,7 +82,7 @@ impl Noise {
     }
 }
 
-/// A connection.
+/// A connection whose answers are garbage.
 #[derive(Debug)]
 pub(crate) struct Noisy {
     stream: UnixStream,

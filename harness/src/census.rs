@@ -107,16 +107,13 @@ pub enum Leftover {
         /// The processes, mounts and devices that use it.
         held: Holders,
     },
-    /// A loop device.
     Loop {
-        /// The device.
         bound: BoundLoop,
         /// The processes, mounts and devices that use it.
         held: Holders,
     },
     /// A file, or a directory with its content.
     File(PathBuf),
-    /// A running process.
     Process(Process),
     /// An effect that a guard of the harness could not undo.
     Note(String),

@@ -51,7 +51,6 @@ pub enum CgroupError {
     Refused {
         /// The path at which it was tried.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

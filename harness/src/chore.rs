@@ -24,7 +24,7 @@ pub struct Chore {
     pub key: String,
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Where it runs.
+    /// Its working directory.
     pub directory: PathBuf,
     /// The file for its output.
     pub log: PathBuf,

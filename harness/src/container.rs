@@ -70,7 +70,6 @@ pub enum ContainerError {
     Build {
         /// The step that failed.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -79,7 +78,6 @@ pub enum ContainerError {
     Refused {
         /// The step that failed.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -91,7 +89,6 @@ pub enum ContainerError {
     Silent(#[from] TimedOut),
 }
 
-/// A running container.
 #[derive(Debug)]
 pub struct Container {
     /// Waits for the first process inside, and ends with it.

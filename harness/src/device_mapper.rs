@@ -46,14 +46,11 @@ pub enum MapError {
     /// The loop device below it failed.
     #[error(transparent)]
     Below(#[from] LoopError),
-    /// The kernel refused.
     #[error("cannot {what} the mapped device `{name}`")]
     Kernel {
         /// The step that failed.
         what: &'static str,
-        /// The device's name.
         name: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -110,12 +107,11 @@ impl MappedDisk {
         Ok(disk)
     }
 
-    /// Its node.
+    /// Its device node.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/dm-{}", self.minor))
     }
 
-    /// Its device number.
     pub fn dev(&self) -> Device {
         Device { major: self.major, minor: self.minor }
     }

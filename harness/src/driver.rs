@@ -102,7 +102,6 @@ pub enum DriverError {
     /// The driver exited before it served a call.
     #[error("cannot use the driver: it exited at once ({exit})")]
     Exited {
-        /// How it ended.
         exit: Exit,
         /// The last lines it printed.
         tail: Vec<String>,
@@ -111,7 +110,6 @@ pub enum DriverError {
     #[error("cannot use the driver: `{socket}` did not appear within {within:?}")]
     NoSocket {
         socket: PathBuf,
-        /// The time limit.
         within: Duration,
         /// Whether the driver's command has the path of the socket.
         is_told: bool,
@@ -121,7 +119,6 @@ pub enum DriverError {
     /// The driver's socket exists, but the driver did not become ready.
     #[error("cannot use the driver: it was not ready within {within:?}")]
     NotReady {
-        /// The time limit.
         within: Duration,
         /// The driver's last answer to `Probe`.
         #[source]
@@ -138,12 +135,7 @@ pub enum DriverError {
     },
     /// The driver's name is not the one in the manifest.
     #[error("cannot use the driver: it calls itself `{found}`, but the manifest says `{expected}`")]
-    OtherName {
-        /// The manifest's name.
-        expected: String,
-        /// The driver's own.
-        found: String,
-    },
+    OtherName { expected: String, found: String },
     /// Initial calls failed, or their answers cannot be used.
     #[error("cannot use the driver: {}", list(.wrong))]
     Answers {
@@ -265,7 +257,6 @@ impl Driver {
         &self.wrong_answers
     }
 
-    /// The driver's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.options.manifest
     }
@@ -288,7 +279,7 @@ impl Driver {
         &self.options.layout
     }
 
-    /// Its own directory.
+    /// The directory that the driver may use for its state.
     pub fn state(&self) -> PathBuf {
         self.options.layout.driver_state()
     }

@@ -71,9 +71,7 @@ pub enum FaultFsError {
     /// A dead one could not be taken away before it comes back.
     #[error("cannot unmount `{target}`")]
     Unmount {
-        /// The mount point.
         target: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -88,7 +86,7 @@ pub struct FaultFs {
 }
 
 impl FaultFs {
-    /// Mounts one.
+    /// Mounts a new file system.
     pub fn start(options: FaultFsOptions) -> Result<FaultFs, FaultFsError> {
         let child = spawn(&options)?;
         Ok(FaultFs { options, child, open: true })

@@ -73,7 +73,6 @@ impl DiskFormat {
 pub enum FilesystemError {
     #[error("cannot attach a loop device for the file system")]
     Device(#[from] LoopError),
-    /// mkfs failed.
     #[error("cannot run `{program}` on `{device}`")]
     Make {
         program: String,

@@ -12,7 +12,7 @@ use crate::wait::TimedOut;
 /// Dropping a guard undoes the resource too, never panics, and leaves a note for the census if that failed
 /// ([`take_notes`]).
 pub trait Guard {
-    /// Undoes the resource.
+    /// Undoes the resource and reports an error.
     fn close(self) -> Result<(), CloseError>;
 }
 

@@ -50,9 +50,7 @@ pub enum JanitorError {
     /// The directory of the runs.
     #[error("cannot read `{path}`")]
     Runs {
-        /// Which directory.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -78,7 +76,6 @@ impl Lifeline {
     }
 }
 
-/// A running janitor.
 #[derive(Debug)]
 pub struct Janitor {
     child: Child,
@@ -166,11 +163,10 @@ pub struct Undone {
 /// A dead run whose ledger was undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swept {
-    /// The run's id.
     pub run: String,
     /// Who began it, if its ledger says so.
     pub author: Option<Author>,
-    /// What that took.
+    /// The work of the janitor on it.
     pub undone: Undone,
 }
 

@@ -33,7 +33,6 @@ pub use debts::{Asked, AtPath, Debts, OnNode};
 pub enum Entry {
     /// The first line: which run, of which boot.
     Run {
-        /// The run's id.
         id: String,
         /// The kernel's id of this boot. After another boot nothing of the run can exist.
         boot: String,
@@ -58,7 +57,7 @@ pub enum Entry {
     },
     /// A sandbox that stays after its case, to be looked at.
     Stays {
-        /// Its first process.
+        /// PID 1 of the sandbox.
         init: Life,
     },
     /// A loop device whose backing file lies anywhere else.
@@ -78,7 +77,6 @@ pub enum Entry {
     },
     /// A node's root on the machine itself, which a driver outside of any sandbox shares.
     SharedRoot {
-        /// The mount point.
         path: PathBuf,
         /// The newest attachment of any disk when it was made.
         since: Option<u64>,
@@ -93,7 +91,6 @@ pub enum Entry {
     },
     /// What such a driver was asked for, or has taken back.
     Asked {
-        /// The call.
         asked: Asked,
     },
     /// A socket at a place that the user chose.
@@ -107,12 +104,15 @@ pub enum Entry {
         path: PathBuf,
     },
     /// A command of the manifest is about to prepare something; this one undoes it.
-    Prepared { id: String, cleanup: Chore },
-    /// It was undone.
-    CleanedUp { id: String },
+    Prepared {
+        id: String,
+        cleanup: Chore,
+    },
+    CleanedUp {
+        id: String,
+    },
     /// The user was told to read in such a directory: it stays.
     Kept {
-        /// Where it is.
         path: PathBuf,
     },
 }
@@ -162,9 +162,7 @@ pub enum LedgerError {
     Io {
         /// The step that failed.
         verb: &'static str,
-        /// On which file.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -172,7 +170,6 @@ pub enum LedgerError {
     /// nothing there is believed.
     #[error("cannot use `{path}` for ledgers: {reason}")]
     NotPrivate {
-        /// The directory.
         path: PathBuf,
         /// Why others could write there.
         reason: &'static str,
@@ -180,7 +177,6 @@ pub enum LedgerError {
     /// A line that is none of ours. Nothing is undone by a ledger that cannot be read.
     #[error("cannot understand line {line} of `{path}`")]
     Line {
-        /// The ledger.
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
@@ -243,7 +239,7 @@ impl Place {
 }
 
 impl Run {
-    /// Begins a run.
+    /// Makes the run's directory and its ledger.
     pub fn begin(place: Place) -> Result<Run, LedgerError> {
         let Place { id, dir } = place;
         if let Some(base) = dir.parent() {
@@ -267,17 +263,14 @@ impl Run {
         }
     }
 
-    /// The run's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The run's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The run's ledger.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -356,7 +349,6 @@ impl Ledger {
         self.file.as_fd()
     }
 
-    /// The ledger's path.
     pub fn path(&self) -> &Path {
         &self.path
     }

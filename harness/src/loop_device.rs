@@ -51,25 +51,20 @@ pub enum LoopError {
     Backing {
         dir: PathBuf,
         bytes: u64,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// The kernel refused to attach the file.
     #[error("cannot attach a file to `{device}`")]
     Attach {
-        /// Which device.
         device: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// The device did not take its new size.
     #[error("cannot resize `{device}`")]
     Resize {
-        /// Which device.
         device: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -130,7 +125,6 @@ impl LoopDevice {
         node(self.number)
     }
 
-    /// Its device number.
     pub fn dev(&self) -> Device {
         Device { major: LOOP_MAJOR, minor: self.number }
     }

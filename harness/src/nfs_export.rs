@@ -66,7 +66,6 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::LosesData, Self::KeepsExport, Self::ReadOnly, Self::StaysDown, Self::TrustsRoot];
 
@@ -106,7 +105,6 @@ pub enum NfsError {
         what: &'static str,
         /// On which file of the kernel.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -114,7 +112,6 @@ pub enum NfsError {
     #[error("cannot listen on port {port}")]
     Port {
         port: u16,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

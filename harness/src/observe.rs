@@ -51,12 +51,9 @@ pub struct Mount {
     pub propagation: String,
 }
 
-/// A device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device {
-    /// The driver's number.
     pub major: u32,
-    /// The device's number.
     pub minor: u32,
 }
 
@@ -158,9 +155,7 @@ pub enum ObserveError {
     /// A table or a notification could not be read.
     #[error("cannot read {what}")]
     Read {
-        /// Which one.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -169,14 +164,12 @@ pub enum ObserveError {
     Watch {
         /// Which call was refused.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// A line of mountinfo was not as documented.
     #[error("cannot understand the mountinfo line `{line}`")]
     Line { line: String },
-    /// Notifications were lost.
     #[error("cannot vouch for the order of mounts: the kernel's queue overflowed")]
     Overflow,
 }
@@ -244,7 +237,7 @@ impl MountWatch {
         }
     }
 
-    /// A known mount.
+    /// The mount with this id, if it is in the table.
     pub fn get(&self, id: MountId) -> Option<Mount> {
         match &*self.eye() {
             Eye::Fanotify(eye) => eye.known().get(&id).cloned(),

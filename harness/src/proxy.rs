@@ -70,7 +70,6 @@ pub enum ProxyError {
     /// The socket cannot be created.
     #[error("cannot listen on `{path}`")]
     Listen {
-        /// The socket.
         path: PathBuf,
         /// The error of the kernel.
         #[source]
@@ -79,7 +78,6 @@ pub enum ProxyError {
     /// The path cannot be a socket's.
     #[error("cannot connect to `{path}`")]
     Connect {
-        /// The socket.
         path: PathBuf,
         /// What is wrong with it.
         #[source]

@@ -99,7 +99,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Symbols {
-    /// Without names.
+    /// A table without names.
     pub fn new(layout: Layout) -> Self {
         Self { layout, table: Arc::default() }
     }
@@ -122,7 +122,6 @@ impl Symbols {
         }
     }
 
-    /// The node's root.
     pub fn root(&self) -> &Path {
         self.layout.root()
     }

@@ -13,7 +13,6 @@ pub(crate) const MARK: &str = "VOLPROOF_TEST_MARK";
 pub struct Process {
     /// Its id in our namespace.
     pub pid: i32,
-    /// What it is.
     pub role: Role,
 }
 

@@ -14,11 +14,10 @@ pub struct Results {
 /// A finding of the run, whatever number of cases met it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The promise.
+    /// The id of the promise, `DRV-…` or `INV-…`.
     pub contract: String,
     /// The call it was broken in.
     pub method: String,
-    /// How.
     pub cause: String,
     /// The part at fault.
     pub party: String,
@@ -47,7 +46,6 @@ pub struct Case {
 }
 
 impl Results {
-    /// Reads the file.
     pub fn read(path: &Path) -> Result<Results> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;

@@ -53,7 +53,6 @@ impl RunningDriver {
         driver
     }
 
-    /// The driver's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("csi.sock")
     }

@@ -19,7 +19,7 @@ pub struct Volproof {
     directory: TempDir,
 }
 
-/// A finished run.
+/// A run that has ended.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code; none if a signal ended it.
@@ -55,7 +55,6 @@ impl Volproof {
         Volproof { command, directory }
     }
 
-    /// One more argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Volproof {
         self.command.arg(arg);
         self
@@ -79,7 +78,6 @@ impl Volproof {
         self
     }
 
-    /// The working directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -31,16 +31,11 @@ pub enum CacheError {
     #[error(
         "cannot use the cache `{path}`: it belongs to another user; set XDG_CACHE_HOME, or call sudo without -E"
     )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// A package is not the one that was asked for.
     #[error("`{path}` has checksum {found}, expected {expected}")]
     Checksum {
-        /// The file.
         path: PathBuf,
-        /// Its checksum.
         found: String,
         /// The one in `images.toml`.
         expected: String,

@@ -11,18 +11,10 @@ use crate::unpack::unpacked;
 pub enum DebError {
     /// The file could not be read, or its archive is damaged.
     #[error("cannot read package `{path}`")]
-    Io {
-        /// The package.
-        path: PathBuf,
-        /// What was wrong.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// There is no data part of a kind we can read.
     #[error("`{path}` is not a Debian package: it has no data.tar, data.tar.xz or data.tar.zst")]
-    NoData {
-        /// The file.
-        path: PathBuf,
-    },
+    NoData { path: PathBuf },
 }
 
 /// One regular file of a package.
@@ -30,7 +22,6 @@ pub enum DebError {
 pub struct Member {
     /// Its path without a leading `./` or `/`.
     pub path: String,
-    /// Its content.
     pub data: Vec<u8>,
 }
 

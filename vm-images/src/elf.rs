@@ -36,7 +36,6 @@ pub enum ElfError {
     Damaged {
         /// The program or library.
         path: PathBuf,
-        /// What was wrong.
         source: goblin::error::Error,
     },
     /// A library is nowhere.

@@ -27,7 +27,6 @@ pub enum FetchError {
         /// The suite that was looked for.
         suite: String,
     },
-    /// The client failed.
     #[error("cannot fetch `{what}`: {said}")]
     Client {
         /// The suite or package.
@@ -38,7 +37,6 @@ pub enum FetchError {
     /// A file of the client's own set-up could not be written.
     #[error("cannot write `{path}`")]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

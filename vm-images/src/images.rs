@@ -29,7 +29,7 @@ pub struct Kernel {
     pub packages: Vec<Package>,
 }
 
-/// One package, exactly.
+/// One version of one package.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {

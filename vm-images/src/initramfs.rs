@@ -46,7 +46,6 @@ pub enum InitramfsError {
     /// A file that is to go into the guest could not be read.
     #[error("cannot put `{path}` into the guest")]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -165,7 +164,6 @@ impl Initramfs {
         Ok(self)
     }
 
-    /// The finished archive.
     pub fn finish(self) -> Result<Vec<u8>, InitramfsError> {
         newc::trailer(self.archive).map_err(InitramfsError::Write)
     }

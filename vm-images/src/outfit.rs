@@ -129,7 +129,6 @@ const SETTINGS: &[&str] = &["/etc/mke2fs.conf"];
 /// The inputs of a guest.
 #[derive(Debug, Clone)]
 pub struct Outfit {
-    /// The kernel's packages.
     pub packages: Vec<PathBuf>,
     /// Our program: PID 1 of the guest, and its applets.
     pub program: PathBuf,
@@ -162,7 +161,6 @@ pub enum OutfitError {
     /// A file could not be used.
     #[error("cannot use `{path}`")]
     Io {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         source: io::Error,
@@ -170,7 +168,6 @@ pub enum OutfitError {
 }
 
 impl BuiltGuest {
-    /// The kernel image.
     pub fn kernel(&self) -> PathBuf {
         self.dir.join("vmlinuz")
     }

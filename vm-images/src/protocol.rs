@@ -22,12 +22,11 @@ pub enum Order {
     Run(Run),
     /// Kill the process group of a program that runs.
     Kill {
-        /// The program's order.
+        /// The id of the order that started the program.
         id: u64,
     },
     /// Take a file: its bytes follow on the data port.
     Put {
-        /// The target path.
         path: String,
         /// The number of bytes that follow.
         len: u64,
@@ -79,7 +78,7 @@ pub enum Told {
     },
     /// Output of a program.
     Output {
-        /// The program's order.
+        /// The id of the order that started the program.
         id: u64,
         /// The descriptor of the output.
         fd: i32,
@@ -95,7 +94,7 @@ pub enum Told {
     },
     /// An archive of this size in bytes follows on the data port.
     Given {
-        /// How many.
+        /// In bytes.
         len: u64,
         /// Why there is nothing, if there is nothing.
         error: Option<String>,
@@ -112,7 +111,7 @@ pub enum Told {
 /// How a program ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The program's order.
+    /// The id of the order that started the program.
     pub id: u64,
     /// Its exit status, if it exited.
     pub code: Option<i32>,

@@ -55,15 +55,12 @@ const TRANSFER: Duration = Duration::from_secs(60);
 /// The files and settings that a guest is booted with.
 #[derive(Debug, Clone)]
 pub struct Boot {
-    /// The emulator's program.
     pub qemu: PathBuf,
-    /// The kernel image.
     pub kernel: PathBuf,
     /// The root, as [`crate::initramfs`] wrote it.
     pub initramfs: PathBuf,
     /// The arguments of PID 1.
     pub init: Vec<String>,
-    /// Memory, in MiB.
     pub memory_mib: u32,
     pub accelerator: Accelerator,
     /// Disks that outlive the guest, as raw files.
@@ -76,7 +73,6 @@ pub enum GuestError {
     /// The emulator could not be started.
     #[error("cannot start `{qemu}`")]
     Start {
-        /// Its program.
         qemu: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -117,10 +113,7 @@ pub enum GuestError {
     Unwanted,
     /// It answered something that was not asked.
     #[error("the guest answered out of turn: {said}")]
-    OutOfTurn {
-        /// What it said.
-        said: String,
-    },
+    OutOfTurn { said: String },
     /// It could not do what was asked.
     #[error("the guest could not: {why}")]
     Refused { why: String },
@@ -137,7 +130,6 @@ pub enum GuestError {
     Snapshot(#[from] SnapshotError),
 }
 
-/// A running guest.
 #[derive(Debug)]
 pub struct Guest {
     control: Line,
@@ -160,7 +152,6 @@ enum From {
     Snapshot,
 }
 
-/// The emulator's program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// The path of the emulator, if it is installed.
@@ -219,7 +210,6 @@ impl Guest {
         Ok(Self { control, data, monitor, child, log, complaints, searched: 0, trouble: None })
     }
 
-    /// Gives an order.
     pub fn order(&mut self, order: &Order) -> Result<(), GuestError> {
         let line = serde_json::to_vec(order).expect("orders are plain data");
         self.control.say(line).map_err(|error| self.why_gone(error))

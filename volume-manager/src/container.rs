@@ -50,7 +50,6 @@ pub struct Request<'a> {
     pub volumes: &'a BTreeMap<OuterName, MountedVolume>,
     /// The number of earlier starts of the container.
     pub attempt: u32,
-    /// The image's user.
     pub image_user: &'a User,
     pub node: &'a NodeFacts,
     /// For the objects that variables take their values from.
@@ -105,11 +104,9 @@ pub struct ContainerConfig {
     pub labels: BTreeMap<&'static str, String>,
     /// Annotations that the runtime keeps for the node.
     pub annotations: BTreeMap<&'static str, String>,
-    /// The mapped ports.
     pub ports: Vec<Port>,
     /// User, groups, capabilities and confinement.
     pub security: Security,
-    /// Limits.
     pub resources: Resources,
 }
 

@@ -115,7 +115,6 @@ impl ReportQueue for EventQueue {
 /// How an operation ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// With success.
     Done,
     Failed(Failed),
     /// The operation panicked: a bug of ours, counted as a failure.
@@ -141,7 +140,6 @@ pub struct MountedVolume {
     /// The name of its PersistentVolume or pod volume.
     pub inner: SpecName,
     pub plugin: PluginName,
-    /// Filesystem or block.
     pub mode: VolumeMode,
     /// The path of the mount, and the facts that the container runtime needs.
     pub mounted: Mounted,

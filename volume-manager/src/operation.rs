@@ -170,9 +170,7 @@ pub struct ExpandVolume {
     pub mounted: Mounted,
     /// The device's path, or the name of an attachment; may be empty.
     pub device_path: String,
-    /// The wanted size.
     pub new_size: Bytes,
-    /// The size before.
     pub old_size: Bytes,
     /// Whether an expansion has failed for good on this node.
     pub expansion_failed: bool,
@@ -188,7 +186,6 @@ pub struct Failed {
     pub volume: String,
     /// The reason of the Kubernetes event, if one is emitted.
     pub reason: Option<Reason>,
-    /// The cause.
     pub source: Failure,
 }
 

@@ -32,7 +32,6 @@ pub struct Worlds<'a> {
     pub orphans: &'a BTreeSet<(PodUid, SpecName)>,
 }
 
-/// A planned step.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Start this operation if it is admitted.

@@ -28,7 +28,6 @@ pub struct Reconstruction {
     pub incomplete: bool,
 }
 
-/// A reconstructed volume.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     pub volume: VolumeName,

@@ -103,8 +103,11 @@ pub(crate) type Answer = oneshot::Sender<Result<(), WaitError>>;
 
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// A wait begins.
-    Begun { goal: Goal, deadline: Instant, answer: Answer },
+    Begun {
+        goal: Goal,
+        deadline: Instant,
+        answer: Answer,
+    },
     /// Something about a pod has changed.
     Changed(&'a PodUid),
     /// Something has changed that may be about any pod.
@@ -116,8 +119,11 @@ pub(crate) enum Event<'a> {
 pub(crate) enum Step {
     /// Forget the errors of a pod: a wait has ended with them.
     ForgetErrors(PodUid),
-    /// End a wait.
-    End { goal: Goal, result: Result<(), WaitError>, answer: Answer },
+    End {
+        goal: Goal,
+        result: Result<(), WaitError>,
+        answer: Answer,
+    },
 }
 
 /// The rest of the manager's state that waits depend on.

@@ -48,7 +48,6 @@ async fn NAME(cx: &mut Cx) -> Result {
 struct CasePath {
     /// The modules below `cases`, outermost first.
     modules: Vec<String>,
-    /// The function.
     name: String,
 }
 

@@ -25,7 +25,6 @@ pub(crate) struct Took {
     pub(crate) cpu_seconds: f64,
 }
 
-/// Measures one step.
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,

@@ -218,7 +218,7 @@ pub struct Mount {
 pub struct MountDel {
     /// Where it was mounted.
     pub target: String,
-    /// Its unique id.
+    /// The kernel's id of the mount, which no other mount has before the machine restarts.
     pub id: u64,
     /// The process that did it.
     pub by: Actor,
@@ -294,7 +294,6 @@ pub struct Emitted {
     pub kind: String,
     /// The kubelet's reason, such as `FailedMount`.
     pub reason: String,
-    /// The text.
     pub message: String,
     #[serde(default = "node", skip_serializing_if = "is_node")]
     pub by: Client,
@@ -338,7 +337,7 @@ pub struct ProcessEdge {
 pub struct DirectCall {
     pub id: u64,
     pub edge: Edge,
-    /// By its handle.
+    /// The volume's handle.
     pub volume: String,
     /// The paths it names, the one to be changed first.
     pub paths: Vec<String>,
@@ -402,7 +401,7 @@ pub struct Touched {
     pub named: bool,
 }
 
-/// See [`Touched`].
+/// The change that [`Touched`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Touch {

@@ -108,7 +108,7 @@ pub struct Rest {
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Violation {
-    /// The rule's id.
+    /// The id of the promise, `DRV-…` or `INV-…`.
     pub contract: &'static str,
     /// The call during or by which it was broken; empty where it was none.
     pub method: String,

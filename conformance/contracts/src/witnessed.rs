@@ -23,7 +23,6 @@ use place::{is_above_contract, is_contract, is_mounted_by_drivers, volume_in};
 
 const WITNESSES: &[Witness] = &[Witness::Rpc, Witness::Kernel, Witness::File, Witness::Makers];
 
-/// Both rules.
 pub const RULES: &[&Rule] = &[&STRAY, &PHANTOM];
 
 static STRAY: Rule = Rule {
@@ -105,7 +104,7 @@ impl Check for Judging {
 /// A reason for a driver to change mounts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Work {
-    /// By its handle.
+    /// The volume's handle.
     volume: String,
     /// The path that the call is about.
     path: String,

@@ -58,11 +58,10 @@ pub struct Plan {
     pub cases: Vec<&'static Case>,
     /// The cases that cannot, and why.
     pub skipped: Vec<(&'static Case, Status, Vec<String>)>,
-    /// The driver.
     pub manifest: Manifest,
-    /// What it answered.
+    /// The driver's answers to the first questions.
     pub abilities: Abilities,
-    /// Where `cases/<id>/` goes.
+    /// The report directory, the parent of `cases/<id>/`.
     pub directory: PathBuf,
     /// Whether cases run in user namespaces.
     pub rootless: bool,

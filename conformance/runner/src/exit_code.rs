@@ -11,5 +11,5 @@ pub const NOTHING_RAN: u8 = 3;
 /// The environment could not be prepared: the driver did not start, a guest did not boot, or
 /// `--require host` was given and something would be skipped for the machine's sake.
 pub const ENVIRONMENT: u8 = 4;
-/// Interrupted, and clean.
+/// The user interrupted the run, and everything was undone.
 pub const INTERRUPTED: u8 = 130;

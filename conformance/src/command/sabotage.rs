@@ -74,7 +74,7 @@ enum Outcome {
     Found,
     /// Something failed, and another promise or none was named.
     Noticed,
-    /// All was well.
+    /// The run found no fault.
     Missed,
 }
 

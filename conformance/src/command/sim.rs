@@ -77,7 +77,6 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
 enum Found {
     /// A contract was broken, or the end state was wrong.
     Violated(Box<Violated>),
-    /// The simulation panicked.
     Panicked,
 }
 

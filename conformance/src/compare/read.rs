@@ -64,7 +64,6 @@ impl Trace {
 }
 
 impl Line {
-    /// All fields.
     pub(crate) fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }

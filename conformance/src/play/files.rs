@@ -56,7 +56,7 @@ const OF_CLAIMS: &[&str] = &[
 /// The provisioner of classes whose volumes are written down.
 pub(super) const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// The one namespace.
+/// The only namespace that manifests of a script may name.
 const NAMESPACE: &str = "default";
 
 impl Files {

@@ -18,7 +18,6 @@ pub(crate) use step::{Action, Step};
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// Its description.
     pub(crate) desc: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) driver: DriverOptions,
@@ -85,14 +84,13 @@ pub(crate) struct VolumeConf {
 pub(crate) struct Bad {
     /// The line, from 1; 0 if it is about none.
     pub(crate) line: usize,
-    /// The error.
+    /// The message, without the line.
     pub(crate) what: String,
     /// The word that was probably meant.
     pub(crate) hint: Option<String>,
 }
 
 impl Scenario {
-    /// Reads a scenario.
     pub(crate) fn parse(text: &str) -> Result<Self, Bad> {
         let text = harness::yaml::without_mark(text);
         harness::yaml::check_depth(text).map_err(|deep| Bad::at(deep.line, deep.to_string()))?;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::world::{World, or_null};
 
 impl World {
-    /// Records the state.
+    /// Records mounts, actual state and desired state under this label.
     pub(super) async fn snapshot(&mut self, label: &str) {
         // A node that is dead believes nothing.
         let dump = self.node.dump().await.unwrap_or_default();

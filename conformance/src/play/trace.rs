@@ -126,7 +126,6 @@ impl Log {
         }
     }
 
-    /// The whole trace.
     pub(super) fn text(&self) -> String {
         let mut own = self.lines.iter().peekable();
         let (mut text, mut seq) = (String::new(), 0u64);

@@ -32,7 +32,6 @@ use super::trace::Log;
 /// The node of every recording.
 pub(super) const NODE: &str = "node-1";
 
-/// The default namespace.
 pub(super) const NAMESPACE: &str = "default";
 
 /// The driver of every recording.

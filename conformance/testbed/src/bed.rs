@@ -77,7 +77,7 @@ pub use winding_up::Books;
 #[derive(Debug)]
 pub struct Bed {
     // Fields are dropped in this order: first the users of volumes, then their providers.
-    /// Containers by pod.
+    /// The running containers, by the name of their pod.
     containers: RefCell<BTreeMap<String, Started>>,
     device_groups: DeviceGroups,
     other: OnceCell<OtherNode>,

@@ -49,7 +49,6 @@ pub struct Case {
     pub serial: Option<&'static str>,
     /// Why it is known to fail with every driver.
     pub xfail: Option<&'static str>,
-    /// The body.
     pub run: fn(&mut Cx) -> Running<'_>,
 }
 
@@ -131,7 +130,6 @@ impl CaseId {
         Self(id.into())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

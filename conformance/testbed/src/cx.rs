@@ -197,7 +197,7 @@ impl Cx {
         Process { shared: self.shared(), who: Provider::Node }
     }
 
-    /// The driver's process.
+    /// The driver's process, to kill or restart it.
     pub fn driver(&self) -> Process {
         Process { shared: self.shared(), who: Provider::Driver }
     }

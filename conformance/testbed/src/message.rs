@@ -16,11 +16,9 @@ use crate::failure::chain;
 /// How a testbed is to be put up, and for how long.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
-    /// The driver.
     pub manifest: Manifest,
     /// The existing directory for its logs.
     pub directory: PathBuf,
-    /// The run's ledger.
     pub ledger: PathBuf,
     /// Whether the sandbox is a user namespace, too.
     pub rootless: bool,

@@ -25,7 +25,6 @@ macro_rules! needs {
                 match self { $(Self::$variant => stringify!($variant),)+ }
             }
 
-            /// The help text.
             pub fn help(self) -> String {
                 match self { $(Self::$variant => [$($doc.trim()),+].join(" "),)+ }
             }

@@ -15,7 +15,7 @@ pub(super) struct Books {
     pages: Mutex<Pages>,
 }
 
-/// The records.
+/// The records, as the state file keeps them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pages {
     /// The number of the newest volume.

@@ -33,7 +33,7 @@ mod ioctl {
 pub(crate) enum Lifetime {
     /// By the kernel, after the last mount or close.
     UntilUnused,
-    /// By the driver.
+    /// By the driver, which must not forget it.
     UntilDetached,
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn unmount_one(target: &Path, flags: MntFlags) -> Result<(), KernelEr
         .map_err(|errno| KernelError::path("unmount", target, errno))
 }
 
-/// Missing: `false`.
+/// A path that does not exist is no mount point.
 pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {

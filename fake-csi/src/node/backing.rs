@@ -302,7 +302,7 @@ pub(super) fn selinux_context(access: &Access) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// For a sabotage.
+/// Changes the time of all files, as one of the sabotages does.
 fn touch_files(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let file = fs::File::options().write(true).open(entry.path());

@@ -43,7 +43,7 @@ impl Scene {
         self
     }
 
-    /// Also staged.
+    /// Stages and publishes the volume.
     pub(crate) async fn published(self) -> Self {
         let mut scene = self.staged().await;
         scene.publish().await.unwrap();

@@ -31,7 +31,7 @@ pub(super) enum Logged {
     Document(Place, Value),
 }
 
-/// One change.
+/// A change of one object, as the log keeps it.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) version: u64,

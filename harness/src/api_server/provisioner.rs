@@ -113,7 +113,6 @@ pub enum ProvisionError {
     Create {
         /// The claim's name.
         name: String,
-        /// The driver's answer.
         #[source]
         source: Status,
     },
@@ -122,7 +121,6 @@ pub enum ProvisionError {
     Delete {
         /// The claim's name.
         name: String,
-        /// The driver's answer.
         #[source]
         source: Status,
     },

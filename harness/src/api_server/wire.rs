@@ -3,7 +3,7 @@
 use api::{ApiError, Change, Key, Kind, Object, Patch, Token, TokenRequest};
 use serde::{Deserialize, Serialize};
 
-/// From the node.
+/// A question of the node to the API server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     /// Pairs it with its answer.
@@ -24,7 +24,7 @@ pub(super) enum Question {
     Token(TokenRequest),
 }
 
-/// To the node.
+/// The answer of the API server to the node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Tell {
     pub(super) id: u64,

@@ -28,7 +28,6 @@ pub enum DeviceGroupError {
     Make {
         /// The path at which it was tried.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

@@ -22,7 +22,7 @@ pub(crate) enum Change {
 /// The mounts that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// This one.
+    /// Only this mount.
     Itself,
     /// The mount and all mounts below it.
     Below,

@@ -23,7 +23,7 @@ use crate::journal::Journal;
 pub enum Exit {
     /// By itself, with this status.
     Status(i32),
-    /// By this signal.
+    /// A signal killed it.
     Signal(i32),
 }
 

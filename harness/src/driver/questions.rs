@@ -22,13 +22,12 @@ use crate::proxy::{self, is_unanswered, unreadable, within};
 /// An answer to a first question that breaks a promise, or with which the driver cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongAnswer {
-    /// The call.
     pub method: String,
     /// The promise it breaks, `DRV-…`; none where CSI lets a plugin answer so.
     pub promise: Option<String>,
     /// The fault, without ids and numbers.
     pub cause: String,
-    /// The answer itself.
+    /// The answer in words, with its ids and numbers.
     pub detail: String,
     /// Whether no case can run with such a driver.
     pub is_fatal: bool,

@@ -56,7 +56,6 @@ pub enum ControlError {
     #[error("cannot give an order at `{socket}`")]
     Io {
         socket: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -91,7 +90,6 @@ impl Client {
         }
     }
 
-    /// Disarms one rule.
     pub fn disarm(&self, id: RuleId) -> Result<(), ControlError> {
         self.tell(&Order::Disarm { id })
     }

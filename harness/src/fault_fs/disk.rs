@@ -25,16 +25,13 @@ pub enum FaultDiskError {
     /// A directory or a file of it could not be made.
     #[error("cannot prepare `{path}`")]
     Path {
-        /// Which one.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// The fault file system.
     #[error("cannot have a file that fails as told")]
     Fs(#[from] FaultFsError),
-    /// The loop device.
     #[error("cannot have a device over it")]
     Device(#[from] LoopError),
 }

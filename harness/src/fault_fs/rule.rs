@@ -17,9 +17,7 @@ pub enum Operation {
     Open,
     /// A file, a directory or a link is made.
     Create,
-    /// Bytes are read.
     Read,
-    /// Bytes are written.
     Write,
     /// What was written is to be made safe.
     Sync,
@@ -35,7 +33,7 @@ pub enum Operation {
     List,
 }
 
-/// What goes wrong.
+/// The effect on a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {

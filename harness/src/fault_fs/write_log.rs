@@ -19,27 +19,22 @@ const SECTOR: u64 = 4096;
 /// One thing that happened to a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Bytes were written.
     Write {
-        /// Where.
+        /// The first byte.
         offset: u64,
-        /// What.
         data: Cow<'a, [u8]>,
     },
     /// A range was made to read as zeroes.
     Zero {
-        /// From where.
+        /// The first byte.
         offset: u64,
-        /// How long.
+        /// In bytes.
         length: u64,
     },
     /// Everything before is safe.
     Flush,
     /// The writer had been promised something.
-    Mark {
-        /// What.
-        label: String,
-    },
+    Mark { label: String },
 }
 
 /// Why a log cannot be used.
@@ -48,7 +43,6 @@ pub enum Record<'a> {
 pub struct WriteLogError {
     /// Which log, or image.
     pub path: PathBuf,
-    /// Why not.
     #[source]
     pub source: io::Error,
 }

@@ -14,7 +14,6 @@ use crate::ledger::{self, Author, Debts, Entry};
 /// A run that has ended without its janitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
-    /// The run's id.
     pub run: String,
     /// Who began it, if its ledger can be read and says so.
     pub author: Option<Author>,
@@ -103,7 +102,7 @@ pub(super) fn is_kept(path: &Path, entries: &[Entry]) -> bool {
 /// A report directory that a run made for itself and left, since something in it was worth reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Where it is.
+    /// The report directory.
     pub path: PathBuf,
     /// How long nothing was written into it.
     pub age: Duration,

@@ -52,7 +52,7 @@ impl<'a> Asked<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Others {
     None,
-    /// At other paths.
+    /// Others are published, all at other paths.
     Elsewhere,
     /// Also at this path.
     Here,

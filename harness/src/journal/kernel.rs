@@ -22,7 +22,6 @@ pub trait Witness: Send {
 /// One mount event. The `by` of its mount is not filled in yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
-    /// A mount appeared.
     Added {
         mount: Mount,
         /// The process that did it, if that is known.
@@ -30,9 +29,7 @@ pub enum Seen {
     },
     /// A mount is gone.
     Removed {
-        /// Where it was.
         target: String,
-        /// Its unique id.
         id: u64,
         /// The process that did it, if that is known.
         pid: Option<i32>,

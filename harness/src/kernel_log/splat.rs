@@ -20,7 +20,6 @@ impl fmt::Display for Splat {
     }
 }
 
-/// Kinds of [`Splat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplatKind {
     /// A crash of the kernel or of one of its threads.

@@ -13,9 +13,7 @@ const LENGTH: usize = 120;
 #[serde(deny_unknown_fields)]
 pub struct Author {
     pub user: u32,
-    /// Its number.
     pub pid: u32,
-    /// Its command line.
     pub command: String,
     /// When it began the run, in seconds since 1970.
     pub began: u64,

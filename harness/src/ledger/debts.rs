@@ -78,9 +78,8 @@ pub struct Debts {
     /// CreateVolume requests without a final answer, by name: the volume may exist.
     pub unsure: BTreeMap<String, Vec<u8>>,
     pub volumes: BTreeSet<String>,
-    /// Attachments.
+    /// Volumes attached to a node.
     pub attached: BTreeSet<OnNode>,
-    /// Staging paths.
     pub staged: BTreeSet<AtPath>,
     /// Target paths.
     pub published: BTreeSet<AtPath>,

@@ -16,7 +16,6 @@ pub enum ManifestError {
     /// The file cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the kernel said.
         #[source]
@@ -25,7 +24,6 @@ pub enum ManifestError {
     /// The file says something the manifest has no place for.
     #[error("cannot use `{path}`, line {line}, column {column}")]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -37,34 +35,20 @@ pub enum ManifestError {
     },
     /// It says neither how to start the driver nor where it is.
     #[error("cannot use `{path}`: it names neither a `command` nor a `socket`")]
-    NoDriver {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It says both.
+    NoDriver { path: PathBuf },
     #[error("cannot use `{path}`: it names a `command` and a `socket`, of which only one can be meant")]
-    TwoDrivers {
-        /// The file.
-        path: PathBuf,
-    },
+    TwoDrivers { path: PathBuf },
     /// It says which root a driver is to have that runs already.
     #[error("cannot use `{path}`: it names a `root`, and the driver behind its `socket` has one already")]
-    RootOfRunning {
-        /// The file.
-        path: PathBuf,
-    },
+    RootOfRunning { path: PathBuf },
     /// It opens paths of the machine to a driver that has all of it.
     #[error(
         "cannot use `{path}`: it names `host_paths`, and the driver behind its `socket` has the whole machine"
     )]
-    HostPathsOfRunning {
-        /// The file.
-        path: PathBuf,
-    },
+    HostPathsOfRunning { path: PathBuf },
     /// It opens a path that does not exist.
     #[error("cannot use `{path}`: there is no `{opened}`, which it names in `host_paths`")]
     NoHostPath {
-        /// The file.
         path: PathBuf,
         /// The path in it.
         opened: PathBuf,
@@ -94,10 +78,7 @@ pub enum ManifestError {
     EmptyCommand,
     /// A command line that is given as one text does not end where it should.
     #[error("cannot split the command `{command}`: a quotation mark is never closed")]
-    OpenQuote {
-        /// The text.
-        command: String,
-    },
+    OpenQuote { command: String },
 }
 
 /// What is wrong at a place in a manifest.

@@ -45,7 +45,6 @@ struct Question {
     first: u32,
 }
 
-/// The exported directory.
 #[derive(Debug, Clone)]
 struct Exported {
     client: &'static str,

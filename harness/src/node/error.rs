@@ -15,7 +15,6 @@ pub enum NodeError {
     /// A socket or the log cannot be created.
     #[error("cannot prepare `{path}` for the node")]
     Prepare {
-        /// The file.
         path: PathBuf,
         /// The error of the kernel.
         #[source]
@@ -26,16 +25,10 @@ pub enum NodeError {
     Start(#[source] io::Error),
     /// The process did not become ready.
     #[error("cannot use the node: it was not ready within {} s", within.as_secs())]
-    NotReady {
-        /// The time limit.
-        within: Duration,
-    },
+    NotReady { within: Duration },
     /// The process has ended.
     #[error("the node has exited ({exit})")]
-    Exited {
-        /// How.
-        exit: Exit,
-    },
+    Exited { exit: Exit },
     /// The node was killed and not started again.
     #[error("the node is not running")]
     Down,
@@ -52,7 +45,6 @@ pub enum NodeError {
     #[error("cannot write the pod `{pod}`")]
     Api {
         pod: String,
-        /// The cluster's answer.
         #[source]
         source: ApiError,
     },

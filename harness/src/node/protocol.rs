@@ -49,7 +49,7 @@ impl Settings {
     }
 }
 
-/// From the handle.
+/// A message of the handle to the node's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ordered {
     /// Pairs it with its answer.
@@ -113,7 +113,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// From the node.
+/// A message of the node's process to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Heard {
     Answer {
@@ -125,7 +125,7 @@ pub(super) enum Heard {
     Barrier(u64),
 }
 
-/// An answer.
+/// The answer to an order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
     Done,

@@ -35,7 +35,7 @@ fn read(source: io::Error) -> ObserveError {
     ObserveError::Read { what: "/proc/thread-self/mountinfo", source }
 }
 
-/// The witness itself.
+/// The witness: the table as it was last read, and the mounts in it.
 #[derive(Debug)]
 pub(super) struct Poll {
     table: Table,

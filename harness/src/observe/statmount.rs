@@ -14,7 +14,7 @@ use super::{Device, Mount};
 /// The kernel's id of a mount. Unique ids are never used again, and later mounts have greater ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MountId(
-    /// The number itself.
+    /// The number as the kernel gives it.
     pub u64,
 );
 

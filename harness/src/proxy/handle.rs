@@ -27,7 +27,7 @@ use super::unreadable::unreadable;
 use crate::journal::{Journal, Outcome};
 use crate::ledger::Ledger;
 
-/// Answers every path.
+/// The server: it takes calls of every path.
 #[derive(Debug, Clone)]
 pub(super) struct Front {
     pub(super) journal: Journal,

@@ -46,18 +46,10 @@ pub struct Rule {
 pub enum RuleError {
     /// There is no such code.
     #[error("cannot answer with `{code}`: there is no such code")]
-    Code {
-        /// What was written.
-        code: String,
-        /// The nearest code.
-        nearest: Option<&'static str>,
-    },
+    Code { code: String, nearest: Option<&'static str> },
     /// The method does not exist.
     #[error("cannot change calls of `{method}`: CSI has no such method")]
-    Method {
-        /// What was written.
-        method: String,
-    },
+    Method { method: String },
 }
 
 impl Rule {

@@ -17,9 +17,7 @@ pub enum SandboxError {
     /// The kernel refused the namespaces.
     #[error("cannot create {what} namespaces")]
     Namespaces {
-        /// Which ones.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -28,7 +26,6 @@ pub enum SandboxError {
     IdMap {
         /// The file that takes the mapping.
         file: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -37,7 +34,6 @@ pub enum SandboxError {
     Process {
         /// The step that failed.
         what: &'static str,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
@@ -48,35 +44,25 @@ pub enum SandboxError {
     #[error("cannot reach the driver at `{socket}`")]
     Driver {
         socket: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// A driver that runs already sees other mounts than ours.
     #[error("cannot share `{root}` with the driver: process {pid} does not see what is mounted there")]
-    Unseen {
-        /// The driver's process.
-        pid: i32,
-        /// The node's root.
-        root: PathBuf,
-    },
+    Unseen { pid: i32, root: PathBuf },
     /// A mount was refused.
     #[error("cannot mount {what} at `{target}`")]
     Mount {
         /// The file system that should have been mounted.
         what: &'static str,
-        /// Where.
         target: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// A directory or its description could not be made or read.
     #[error("cannot prepare `{path}`")]
     Path {
-        /// Which one.
         path: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::Layout;
 use crate::ledger::{self, Author, Entry, LedgerError, Life};
 
-/// An existing sandbox.
+/// A sandbox that `volproof enter` may join.
 #[derive(Debug, Clone)]
 pub struct Visit {
     name: String,

@@ -72,7 +72,7 @@ impl Testbed {
 }
 
 impl Builder {
-    /// Limits the driver.
+    /// Puts the driver's processes into this control group.
     pub fn cgroup(self, cgroup: Option<Arc<Cgroup>>) -> Self {
         Self { cgroup, ..self }
     }

@@ -48,7 +48,7 @@ pub struct Surroundings {
     // The record, after everybody who writes to it.
     pub journal: Journal,
     pub layout: Layout,
-    /// The controllers' time.
+    /// The clock of the controllers, which the case may advance.
     pub clock: AdvancingClock,
     pub(super) cgroup: Option<Arc<Cgroup>>,
     pub(super) node: String,

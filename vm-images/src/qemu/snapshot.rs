@@ -22,16 +22,10 @@ const WITHIN: Duration = Duration::from_secs(60);
 pub enum SnapshotError {
     /// The emulator refused, or failed on the way.
     #[error("the emulator cannot {what}: {why}")]
-    Emulator {
-        /// What was asked.
-        what: &'static str,
-        /// What it said.
-        why: String,
-    },
+    Emulator { what: &'static str, why: String },
     /// A file could not be used.
     #[error("cannot use `{path}`")]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -35,32 +35,13 @@ pub enum ConvertError {
     UnknownKind { kind: String },
     /// The object does not have the form of its kind.
     #[error("cannot read {kind} `{name}`")]
-    Shape {
-        kind: String,
-        /// The object.
-        name: String,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
+    Shape { kind: String, name: String, source: serde_json::Error },
     /// The object has a field that its kind does not have.
     #[error("cannot read {kind} `{name}`: {field}")]
-    UnknownField {
-        kind: String,
-        /// The object.
-        name: String,
-        field: UnknownField,
-    },
+    UnknownField { kind: String, name: String, field: UnknownField },
     /// A value in it means nothing.
     #[error("cannot read `{text}` as {what} in {kind} `{name}`")]
-    Value {
-        kind: String,
-        /// The object.
-        name: String,
-        /// The expected type.
-        what: &'static str,
-        /// The actual text.
-        text: String,
-    },
+    Value { kind: String, name: String, what: &'static str, text: String },
 }
 
 /// A value that means nothing; whose it is is added on the way out.

@@ -13,7 +13,6 @@ use super::object::{Meta, Reference};
 pub struct Sensitive<T>(T);
 
 impl<T> Sensitive<T> {
-    /// Hides a value.
     pub fn new(value: T) -> Self {
         Self(value)
     }

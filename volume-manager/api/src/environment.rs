@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variable {
     pub name: String,
-    /// Its value.
+    /// The source of its value.
     pub origin: Origin,
 }
 
@@ -42,7 +42,6 @@ pub enum Origin {
 /// An object that holds values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// What it is.
     pub kind: HolderKind,
     /// Its name; it is in the pod's namespace.
     pub name: String,
@@ -60,7 +59,6 @@ pub enum HolderKind {
 /// All that an object holds, as variables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// The object.
     pub holder: Holder,
     /// The prefix of the variables' names, before the object's keys.
     pub prefix: String,

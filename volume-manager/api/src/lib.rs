@@ -102,7 +102,6 @@ pub enum ApiError {
     Conflict {
         /// The object to be written.
         key: Key,
-        /// The conflict.
         reason: String,
     },
     /// No answer: the server is away, overloaded or too slow. What was asked may have been done.
@@ -116,7 +115,6 @@ pub enum ApiError {
     Refused {
         /// What was asked for.
         key: Key,
-        /// Why not.
         reason: String,
     },
 }
@@ -152,7 +150,7 @@ pub enum Change {
     Synced,
 }
 
-/// Names an object.
+/// The name of an object among all kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub kind: Kind,
@@ -190,9 +188,7 @@ impl fmt::Display for Key {
 
 /// A kind of object, and the type that holds it: what makes [`get`] and its sisters typed.
 pub trait Resource: Sized + Clone + Send + Sync + 'static {
-    /// The kind.
     const KIND: Kind;
-    /// Its metadata.
     fn meta(&self) -> &Meta;
     /// Wraps it for an [`ApiSource`].
     fn into_object(self) -> Object;
@@ -214,7 +210,6 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$about])* $kind,)* }
 
         impl Kind {
-            /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
             /// The kind as a manifest names it.
@@ -237,7 +232,6 @@ macro_rules! kinds {
                 match self { $(Self::$kind(_) => Kind::$kind,)* }
             }
 
-            /// Its metadata.
             pub fn meta(&self) -> &Meta {
                 match self { $(Self::$kind(object) => &object.meta,)* }
             }
@@ -272,9 +266,7 @@ macro_rules! kinds {
 kinds! {
     Pod(Pod, "Pod", "pods");
     Claim(Claim, "PersistentVolumeClaim", "persistentvolumeclaims");
-    /// A persistent volume.
     Volume(Volume, "PersistentVolume", "persistentvolumes");
-    /// A storage class.
     Class(Class, "StorageClass", "storageclasses");
     /// A CSI driver and what it wants from a node.
     CsiDriver(CsiDriver, "CSIDriver", "csidrivers");

@@ -41,7 +41,6 @@ impl Node {
 /// A volume the controller has attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachedVolume {
-    /// Its unique name.
     pub name: VolumeName,
     /// The path of its device; empty for CSI.
     pub device_path: String,

@@ -60,7 +60,6 @@ pub struct Owner {
     pub api_version: String,
     pub kind: String,
     pub name: String,
-    /// Its identity.
     pub uid: String,
     /// Whether this owner controls the object.
     pub controller: bool,

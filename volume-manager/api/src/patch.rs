@@ -17,7 +17,6 @@ use crate::names::VolumeName;
 /// A write to some fields of one object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Patch {
-    /// The object.
     pub key: Key,
     /// If not empty, the write is refused as a conflict unless this is the stored version.
     pub resource_version: String,
@@ -55,9 +54,9 @@ pub enum PatchBody {
         attached: bool,
         /// The driver's `publish_context`.
         metadata: BTreeMap<String, String>,
-        /// Why attaching failed.
+        /// Why the last attach failed; `None` if it did not.
         attach_error: Option<AttachmentError>,
-        /// Why detaching failed.
+        /// Why the last detach failed; `None` if it did not.
         detach_error: Option<AttachmentError>,
     },
     /// The capacity of a persistent volume.
@@ -75,7 +74,6 @@ pub enum PatchBody {
         phase: String,
         /// One word for machines.
         reason: String,
-        /// The text.
         message: String,
     },
 }
@@ -146,7 +144,7 @@ pub struct ClaimStatusPatch {
     pub allocated: Option<Bytes>,
     /// The progress of an expansion; empty when it is over.
     pub resize: Option<String>,
-    /// All its conditions.
+    /// The whole list of conditions; `None` leaves it as it is.
     pub conditions: Option<Vec<Condition>>,
     /// The class of attributes that its volume has.
     pub attributes_class: Option<String>,

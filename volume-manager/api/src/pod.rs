@@ -30,7 +30,6 @@ pub struct Pod {
     pub phase: String,
     /// Its addresses, for its hosts file.
     pub ips: Vec<String>,
-    /// Its host's addresses.
     pub host_ips: Vec<String>,
     /// Whether it uses the network of its node.
     pub host_network: bool,
@@ -68,7 +67,6 @@ pub struct PodSecurity {
     pub fs_group_on_root_mismatch: bool,
     /// The user containers run as unless they say otherwise.
     pub run_as_user: Option<u32>,
-    /// Further groups.
     pub supplemental_groups: Vec<u32>,
     /// `Merge` or `Strict`: whether the image adds groups of its user; empty for the default.
     pub supplemental_groups_policy: String,
@@ -86,7 +84,7 @@ pub struct PodSecurity {
 pub struct SeLinuxOptions {
     pub user: String,
     pub role: String,
-    /// Type.
+    /// The type, the third part of a label.
     #[serde(rename = "type")]
     pub kind: String,
     pub level: String,
@@ -95,7 +93,6 @@ pub struct SeLinuxOptions {
 /// A line of `hostAliases`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostAlias {
-    /// The address.
     pub ip: String,
     pub names: Vec<String>,
 }
@@ -126,7 +123,6 @@ pub struct Container {
     pub devices: Vec<VolumeDevice>,
     /// The user it runs as.
     pub run_as_user: Option<u32>,
-    /// Its SELinux label.
     pub selinux: Option<SeLinuxOptions>,
     /// Whether the container is privileged.
     pub privileged: bool,
@@ -207,7 +203,6 @@ pub enum VolumeSource {
     },
     /// A CSI volume that exists only for this pod.
     Csi(InlineCsi),
-    /// An empty directory.
     EmptyDir {
         /// `""`, `Memory` or `HugePages…`.
         medium: String,
@@ -223,7 +218,7 @@ pub enum VolumeSource {
     /// An export of an NFS server.
     Nfs {
         server: String,
-        /// The export.
+        /// The exported directory on the server.
         path: String,
         /// Whether it is mounted read-only.
         read_only: bool,
@@ -234,7 +229,6 @@ pub enum VolumeSource {
     Secret(Content),
     /// Fields of the pod as files.
     DownwardApi {
-        /// The files.
         items: Vec<DownwardItem>,
         /// Mode of files that give none.
         default_mode: u32,
@@ -247,14 +241,14 @@ pub enum VolumeSource {
     },
     /// The content of an image.
     Image {
-        /// Which.
+        /// The image's name, such as `registry.example/models:v1`.
         reference: String,
         /// `Always`, `Never` or `IfNotPresent`; empty for the default.
         pull_policy: String,
     },
     /// A git repository, which nothing mounts any more.
     GitRepo {
-        /// Where it is.
+        /// Its URL.
         repository: String,
     },
     /// A kind this manager has no plugin for.
@@ -288,7 +282,6 @@ impl Default for DriverName {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Content {
-    /// The object.
     pub name: String,
     /// The keys wanted and their files; empty for all keys.
     pub items: Vec<KeyFile>,
@@ -331,14 +324,13 @@ pub enum Projection {
     ConfigMap(Content),
     /// Fields of the pod.
     DownwardApi {
-        /// The files.
         items: Vec<DownwardItem>,
     },
     /// A token of the pod's service account.
     ServiceAccountToken {
         /// The audience that accepts the token; empty for the API server.
         audience: String,
-        /// Seconds it lasts.
+        /// Lifetime in seconds.
         expiration: i64,
         /// The file, relative to the volume.
         path: String,

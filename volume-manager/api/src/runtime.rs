@@ -79,7 +79,7 @@ impl Confinement {
 pub enum Profile {
     /// The runtime's own.
     RuntimeDefault,
-    /// None.
+    /// No profile.
     Unconfined,
     /// A profile of the node, by its name.
     Localhost(String),

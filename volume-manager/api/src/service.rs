@@ -7,7 +7,6 @@ use super::object::Meta;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// Metadata.
     pub meta: Meta,
     /// The service's address in the cluster; empty until the API server has assigned one, and `None` for a service without
     /// one.

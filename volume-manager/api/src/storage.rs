@@ -12,7 +12,6 @@ use crate::names::{DriverName, Namespaced, VolumeHandle};
 pub enum AccessMode {
     /// One node reads and writes.
     ReadWriteOnce,
-    /// Many nodes read.
     ReadOnlyMany,
     /// Many nodes read and write.
     ReadWriteMany,
@@ -42,7 +41,6 @@ impl std::fmt::Display for VolumeMode {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
-    /// Metadata.
     pub meta: Meta,
     pub spec: ClaimSpec,
     pub status: ClaimStatus,
@@ -54,7 +52,6 @@ pub struct Claim {
 pub struct ClaimSpec {
     /// How it will be used.
     pub access_modes: Vec<AccessMode>,
-    /// The requested size.
     pub request: Bytes,
     /// The volume it is bound to; empty if none yet.
     pub volume: String,
@@ -93,10 +90,10 @@ pub struct ClaimTemplate {
 /// The phase of a claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimPhase {
-    /// Without a volume.
+    /// No volume is bound to the claim.
     #[default]
     Pending,
-    /// With one.
+    /// A volume is bound to the claim.
     Bound,
     /// The claim's volume is gone.
     Lost,
@@ -154,7 +151,6 @@ pub struct Condition {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Volume {
-    /// Metadata.
     pub meta: Meta,
     /// What it can hold.
     pub capacity: Bytes,
@@ -182,9 +178,7 @@ pub struct Volume {
 /// The claim a volume is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimReference {
-    /// Which.
     pub claim: Namespaced,
-    /// Its identity.
     pub uid: String,
 }
 
@@ -196,7 +190,7 @@ pub enum PersistentSource {
     /// On an NFS server.
     Nfs {
         server: String,
-        /// The export.
+        /// The exported directory on the server.
         path: String,
         /// Whether it is mounted read-only.
         read_only: bool,
@@ -239,15 +233,10 @@ pub struct CsiSource {
     pub read_only: bool,
     /// Handed to the driver.
     pub attributes: BTreeMap<String, String>,
-    /// Secret of ControllerPublishVolume.
     pub controller_publish_secret: Option<Namespaced>,
-    /// Secret of NodeStageVolume.
     pub node_stage_secret: Option<Namespaced>,
-    /// Secret of NodePublishVolume.
     pub node_publish_secret: Option<Namespaced>,
-    /// Secret of ControllerExpandVolume.
     pub controller_expand_secret: Option<Namespaced>,
-    /// Secret of NodeExpandVolume.
     pub node_expand_secret: Option<Namespaced>,
 }
 
@@ -260,14 +249,13 @@ impl Default for VolumeHandle {
 /// Which nodes reach a volume: one of the terms must match in full.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeAffinity {
-    /// The required terms.
+    /// Terms are alternatives; a term holds if all its requirements hold.
     pub terms: Vec<Vec<Requirement>>,
 }
 
 /// A requirement on a node's labels.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requirement {
-    /// The label.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
@@ -304,11 +292,9 @@ impl Requirement {
     }
 }
 
-/// A storage class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Class {
-    /// Metadata.
     pub meta: Meta,
     /// The driver that makes its volumes.
     pub provisioner: String,
@@ -381,7 +367,7 @@ impl Default for CsiDriver {
 /// When the node changes the ownership of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FsGroupPolicy {
-    /// Never.
+    /// The node never changes it.
     None,
     /// Whenever a pod has a group.
     File,
@@ -413,12 +399,11 @@ pub struct DriverToken {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attachment {
-    /// Metadata.
     pub meta: Meta,
-    /// The driver.
+    /// The driver's name.
     pub attacher: String,
     pub node: String,
-    /// The persistent volume.
+    /// The name of the PersistentVolume.
     pub volume: String,
     /// Whether the driver has attached it.
     pub attached: bool,
@@ -433,7 +418,6 @@ pub struct Attachment {
 /// Why attaching or detaching failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttachmentError {
-    /// The driver's message.
     pub message: String,
     /// The gRPC code.
     pub code: Option<i32>,

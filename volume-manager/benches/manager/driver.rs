@@ -14,7 +14,6 @@ use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
-/// Its name.
 pub(crate) const NAME: &str = "bench.csi.volproof.dev";
 
 /// The driver. Clones are the same driver.

@@ -24,7 +24,7 @@ pub enum JsonError {
     /// Neither CSI nor the API of plugin registration has such a method.
     #[error("cannot find the method `{method}`")]
     UnknownMethod {
-        /// The requested path.
+        /// The path of the request, such as `/csi.v1.Node/NodeStageVolume`.
         method: String,
     },
     /// The bytes are no message of that type.
@@ -32,7 +32,7 @@ pub enum JsonError {
     Decode {
         /// The full name of the type.
         message: String,
-        /// The decoder's error.
+        /// Why the bytes could not be decoded.
         #[source]
         source: prost::DecodeError,
     },
@@ -50,7 +50,7 @@ pub enum JsonError {
     Serialize {
         /// The full name of the type.
         message: String,
-        /// The serializer's error.
+        /// Why the message has no JSON.
         #[source]
         source: serde_json::Error,
     },

@@ -14,7 +14,6 @@ pub struct Effect<'a> {
     /// `mount`, `bind`, `remount`, `umount`, `link`, `unlink`, `lock`, `unlock`, `mkdir`, `rmdir`, `write`,
     /// `remove`, `chmod`, `chown`, `rename`, `format` or `grow`.
     pub effect: &'static str,
-    /// The changed path.
     pub path: Option<&'a Path>,
     /// Source of a mount or bind, loop device of a `lock`, backing file of an `unlock`.
     pub source: Option<&'a Path>,

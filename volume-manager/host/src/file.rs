@@ -12,7 +12,6 @@ pub const LARGEST: u64 = 16 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     Directory,
-    /// A regular file.
     File,
     Symlink,
     BlockDevice,
@@ -74,7 +73,6 @@ pub struct DirEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsStats {
     pub magic: u64,
-    /// Size in bytes.
     pub bytes: u64,
     pub bytes_free: u64,
     /// Free bytes for users other than root.

@@ -88,7 +88,6 @@ pub struct FormatAndMount {
     pub fs_type: String,
     /// `defaults` is added.
     pub options: MountOptions,
-    /// Options for `mkfs`.
     pub format_options: Vec<String>,
 }
 

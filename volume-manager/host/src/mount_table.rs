@@ -64,7 +64,7 @@ impl fmt::Display for DeviceNumber {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot parse line {line} of mountinfo: {defect}: `{text}`")]
 pub struct ParseError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     pub defect: &'static str,
     pub text: String,

@@ -53,7 +53,7 @@ impl WalkProgress {
         self.shared.1.store(true, Ordering::Relaxed);
     }
 
-    /// For hosts.
+    /// Whether a host is to end the walk.
     pub fn is_stopped(&self) -> bool {
         self.shared.1.load(Ordering::Relaxed)
     }

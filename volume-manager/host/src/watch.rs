@@ -88,7 +88,6 @@ mod tests {
         assert!(!is_ready(watch.changed()), "nothing has changed since");
     }
 
-    /// Polls once.
     fn is_ready(future: impl Future) -> bool {
         let mut future = std::pin::pin!(future);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

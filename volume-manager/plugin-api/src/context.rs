@@ -54,14 +54,12 @@ pub struct OperationContext {
     pub host: Arc<dyn Host>,
     pub api: Arc<dyn ApiSource>,
     pub clock: Arc<dyn Clock>,
-    /// Connects to drivers.
     pub dialer: Arc<dyn Dialer>,
     /// Runs mount tools in containers, if that is possible.
     pub containers: Option<Arc<dyn Containers>>,
     /// The paths below the root directory.
     pub paths: Arc<Paths>,
     pub config: Arc<Config>,
-    /// Emits Kubernetes events.
     pub events: EventSink,
     /// Reports to the actual state.
     pub mark: Mark,

@@ -150,11 +150,7 @@ pub enum Unfit {
     },
     /// The plugin cannot do this.
     #[error("plugin {plugin} cannot {ability}")]
-    NoAbility {
-        plugin: String,
-        /// The missing ability.
-        ability: &'static str,
-    },
+    NoAbility { plugin: String, ability: &'static str },
     /// The volume's node affinity does not match this node.
     #[error("no matching NodeSelectorTerms")]
     Affinity,

@@ -167,7 +167,6 @@ pub trait DeviceMounter: fmt::Debug + Send + Sync {
     async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure>;
 }
 
-/// Maps block volumes.
 #[async_trait]
 pub trait BlockMapper: fmt::Debug + Send + Sync {
     /// The global map: the directory in which the device is bound once per pod.
@@ -202,6 +201,5 @@ pub trait Expander: fmt::Debug + Send + Sync {
     /// Whether an expanded volume needs an expansion on the node, too.
     fn requires_resize(&self) -> bool;
 
-    /// Expands the volume.
     async fn expand(&self, cx: &OperationContext, request: &Expand) -> Result<(), Failure>;
 }

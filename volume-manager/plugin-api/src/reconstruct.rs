@@ -49,7 +49,6 @@ pub struct Rebuilt {
 /// A volume found in a plugin's own directories.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staged {
-    /// The reconstructed volume.
     pub rebuilt: Rebuilt,
     /// A pod that it may be published for; `None` for the stage alone.
     pub pod: Option<PodUid>,
@@ -61,7 +60,6 @@ pub struct UnidentifiedStage {
     pub plugin: PluginName,
     /// The staging path or global map; no two volumes share one.
     pub at: PathBuf,
-    /// Filesystem or block.
     pub mode: VolumeMode,
     /// The pods that it may be published for.
     pub pods: BTreeSet<PodUid>,

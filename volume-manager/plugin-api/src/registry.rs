@@ -34,7 +34,6 @@ impl Registry {
         Self { plugins }
     }
 
-    /// Adds a plugin.
     #[must_use]
     pub fn with(mut self, plugin: Arc<dyn VolumePlugin>) -> Self {
         self.plugins.push(plugin);

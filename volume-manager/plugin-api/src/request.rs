@@ -147,9 +147,7 @@ pub struct MapDevice {
 #[derive(Debug, Clone)]
 pub struct Expand {
     pub spec: Arc<Spec>,
-    /// The wanted size.
     pub new_size: Bytes,
-    /// The size before.
     pub old_size: Bytes,
     /// The pod's mount, or the device.
     pub volume_path: PathBuf,

@@ -20,7 +20,6 @@ pub struct Spec {
 pub enum SpecSource {
     /// An inline volume of a pod.
     Inline(Arc<PodVolume>),
-    /// A PersistentVolume.
     Persistent(Arc<Volume>),
 }
 
@@ -30,7 +29,6 @@ impl Spec {
         Self { source: SpecSource::Persistent(volume), read_only }
     }
 
-    /// An inline volume.
     pub fn inline(volume: Arc<PodVolume>) -> Self {
         Self { source: SpecSource::Inline(volume), read_only: false }
     }

@@ -31,7 +31,7 @@ struct Ordered {
 /// What happens to an action of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It happens.
+    /// The action takes effect.
     GoesOn,
     /// It does not take effect: the manager has crashed.
     Ended,

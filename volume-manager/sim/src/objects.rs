@@ -189,7 +189,6 @@ pub(crate) fn csi_node(name: &str) -> CsiNode {
     CsiNode { meta: Meta::named("", name), drivers: vec![driver] }
 }
 
-/// The CSIDriver object.
 pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
     CsiDriver {
         meta: Meta::named("", NAME),

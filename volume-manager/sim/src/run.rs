@@ -44,7 +44,7 @@ pub struct Violated {
 pub struct Statistics {
     /// Lines of the trace.
     pub events: u64,
-    /// Simulated milliseconds.
+    /// Simulated time, in milliseconds.
     pub simulated_ms: u64,
 }
 

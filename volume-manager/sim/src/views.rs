@@ -22,7 +22,7 @@ const WITNESSES: &[Witness] = &[
 
 /// Contracts of the attach/detach controller for the other node, whose manager is not simulated.
 const OWED_TO_NEIGHBOURS: &[&str] = &["INV-078", "INV-079"];
-/// Contracts across nodes.
+/// The invariant of the attach/detach controller that concerns both nodes.
 const ACROSS: &str = "INV-080";
 
 /// All judges of a simulation.

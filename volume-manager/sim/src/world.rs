@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// The node returns.
+    /// Lets the node's object be ready again.
     pub(crate) fn find_node(&self) {
         self.api.change("", NODE, |node: &mut Node| node.ready = true);
     }

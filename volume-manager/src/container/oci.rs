@@ -31,7 +31,7 @@ pub struct Bundle {
     pub rootfs: PathBuf,
     /// The image's command; the container's replaces it.
     pub command: Vec<String>,
-    /// The image's arguments.
+    /// The image's arguments; the container's replace them.
     pub args: Vec<String>,
     /// The group of the image's user; the pod's replaces it.
     pub group: u32,

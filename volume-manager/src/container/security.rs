@@ -54,7 +54,6 @@ pub struct Security {
     pub read_only_root: bool,
     /// The seccomp profile; one of the node's by its path.
     pub seccomp: Profile,
-    /// The AppArmor profile.
     pub apparmor: Profile,
     /// The SELinux label; `None` leaves it to the runtime.
     pub selinux: Option<SeLinuxOptions>,
@@ -78,7 +77,6 @@ pub enum User {
 /// The scope of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The container alone.
     Container,
     /// The containers of the pod.
     Pod,

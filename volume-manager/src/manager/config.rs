@@ -18,7 +18,6 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Connects to CSI drivers.
     pub dialer: Arc<dyn Dialer>,
-    /// The volume plugins.
     pub registry: Registry,
     /// Runs a plugin's mount tools in a container, for plugins that have one registered. `None` if no
     /// registration is looked for.

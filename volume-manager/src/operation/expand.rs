@@ -98,7 +98,6 @@ pub(super) async fn during_mount(
     Ok(())
 }
 
-/// One expansion.
 struct Task<'a> {
     cx: &'a OperationContext,
     registry: &'a Registry,

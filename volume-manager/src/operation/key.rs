@@ -18,7 +18,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The whole volume.
+    /// Excludes all operations on the volume.
     pub fn volume(volume: &VolumeName) -> Self {
         Self { volume: volume.clone(), pod: None, node: None }
     }

@@ -35,7 +35,6 @@ pub struct Pending {
     alarms: BTreeSet<(Instant, Rung)>,
 }
 
-/// A running operation.
 #[derive(Debug, Clone)]
 pub struct Running {
     pub name: OperationName,

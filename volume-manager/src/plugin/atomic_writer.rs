@@ -264,7 +264,6 @@ impl Writer<'_> {
 /// Why the files could not be replaced. The old files are still shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// An invalid path.
     #[error("invalid path: {defect}: {path}")]
     BadPath { path: String, defect: &'static str },
     /// A file operation failed.

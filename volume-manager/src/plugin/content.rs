@@ -26,7 +26,6 @@ use super::empty_dir::{Medium, memory_limit, rebuilt, wrapped};
 /// The source of the files of one kind of volume.
 #[async_trait]
 pub(super) trait Source: fmt::Debug + Send + Sync + 'static {
-    /// The plugin's name.
     const NAME: &'static str;
     /// Whether the files are in memory only.
     const IN_MEMORY: bool;
@@ -81,7 +80,6 @@ pub(super) enum ContentError {
     /// This kind of projection is not supported here.
     #[error("no volume projection of kind {0}")]
     Unsupported(String),
-    /// Several errors.
     #[error("[{}]", .0.join(", "))]
     Several(Vec<String>),
     /// A container's mount point is outside of its root.

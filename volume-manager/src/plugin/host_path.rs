@@ -37,11 +37,7 @@ pub enum HostPathError {
     Backwards(String),
     /// The path is missing or of another type.
     #[error("hostPath type check failed: {path} is not {wanted}")]
-    WrongType {
-        path: String,
-        /// The required type.
-        wanted: &'static str,
-    },
+    WrongType { path: String, wanted: &'static str },
     /// The type is unknown.
     #[error("{0} is an invalid volume type")]
     UnknownType(String),

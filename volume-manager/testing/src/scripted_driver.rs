@@ -62,7 +62,7 @@ pub enum Answer {
     Say(Code, String),
     /// Does its work, then fails.
     DoAndFail(Code),
-    /// Never.
+    /// The call never ends.
     Hang,
     /// Works, after some time.
     Late(Duration),
@@ -99,7 +99,6 @@ impl ScriptedDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets its capabilities.
     pub fn can(&self, capabilities: &[Capability]) {
         self.can_all(capabilities.iter().map(|capability| *capability as i32));
     }

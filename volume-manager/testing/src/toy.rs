@@ -17,7 +17,6 @@ use plugin_api::{
 };
 use tokio::sync::Notify;
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/toy";
 
 #[derive(Debug, Clone, Default)]

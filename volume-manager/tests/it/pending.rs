@@ -10,14 +10,12 @@ use proptest::prelude::*;
 use volume_manager::operation::pending::{Admission, Ended, Pending, delay_after};
 use volume_manager::operation::{Key, OperationName};
 
-/// Something that happens.
 #[derive(Debug, Clone, Copy)]
 enum Happens {
     /// An operation is asked for: which, on which volume, for which pod.
     Asked(OperationName, usize, usize),
     /// A running operation ends.
     Ends(usize, Ended),
-    /// Milliseconds pass.
     Passes(u64),
     /// There is hope for the operations on a volume.
     Hope(usize),
@@ -52,7 +50,7 @@ fn key(name: OperationName, volume: usize, pod: usize) -> Key {
     }
 }
 
-/// The plainer book.
+/// A simpler implementation of the same rules, to compare with.
 #[derive(Default)]
 struct Book {
     running: Vec<(OperationId, OperationName, Key)>,
@@ -62,7 +60,7 @@ struct Book {
 }
 
 impl Book {
-    /// The expected answer.
+    /// The expected answer: `busy`, `not due` or `started`.
     fn answers(&self, name: OperationName, key: &Key, now: Instant) -> &'static str {
         let waits = |(_, due): &(u32, Instant)| *due > now;
         if self.running.iter().any(|(_, _, other)| other.excludes(key)) {

@@ -12,7 +12,6 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::{answered, difference, was_made_twice};
 
-/// DRV-010.
 pub(super) static CREATED: Rule = Rule {
     id: "DRV-010",
     sentence: "creating a volume again by its name and with the same request gives the same volume",
@@ -20,7 +19,6 @@ pub(super) static CREATED: Rule = Rule {
     check: Checked::Each(|books, line, report| again(books, line, report, "CreateVolume")),
 };
 
-/// DRV-020.
 pub(super) static DELETED: Rule = Rule {
     id: "DRV-020",
     sentence: "deleting a volume that is not there is OK",
@@ -28,7 +26,6 @@ pub(super) static DELETED: Rule = Rule {
     check: Checked::Each(|books, line, report| again(books, line, report, "DeleteVolume")),
 };
 
-/// DRV-030.
 pub(super) static ATTACHED: Rule = Rule {
     id: "DRV-030",
     sentence: "publishing a volume to a node again gives the same publish context",
@@ -36,7 +33,6 @@ pub(super) static ATTACHED: Rule = Rule {
     check: Checked::Each(|books, line, report| again(books, line, report, "ControllerPublishVolume")),
 };
 
-/// DRV-034.
 pub(super) static DETACHED: Rule = Rule {
     id: "DRV-034",
     sentence: "unpublishing from a node again is OK, also when node or volume are gone",
@@ -61,7 +57,6 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
     }
 }
 
-/// DRV-100.
 pub(super) static STAGED: Rule = Rule {
     id: "DRV-100",
     sentence: "staging again in the same way is OK",
@@ -78,7 +73,6 @@ pub(super) static STAGED: Rule = Rule {
     }),
 };
 
-/// DRV-101.
 pub(super) static PUBLISHED: Rule = Rule {
     id: "DRV-101",
     sentence: "publishing again in the same way is OK",

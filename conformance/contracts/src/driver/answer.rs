@@ -34,7 +34,6 @@ impl<'a> Told<'a> {
     }
 }
 
-/// DRV-144.
 pub(super) static SNAPSHOT: Rule = Rule {
     id: "DRV-144",
     sentence: "a snapshot says its id, its source and when it was taken, and whether it can be used",
@@ -49,7 +48,6 @@ pub(super) static SNAPSHOT: Rule = Rule {
     }),
 };
 
-/// DRV-170.
 pub(super) static COMPLETE: Rule = Rule {
     id: "DRV-170",
     sentence: "an answer has each field that CSI requires",
@@ -63,7 +61,6 @@ pub(super) static COMPLETE: Rule = Rule {
     }),
 };
 
-/// DRV-171.
 pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
     id: "DRV-171",
     sentence: "no size and no number of volumes in an answer is negative",
@@ -82,7 +79,6 @@ pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
 /// connection, and an expired deadline.
 const BY_LIBRARIES: [&str; 4] = ["Unimplemented", "Unavailable", "DeadlineExceeded", "Canceled"];
 
-/// DRV-172.
 pub(super) static ERRORS_IN_WORDS: Rule = Rule {
     id: "DRV-172",
     sentence: "an error says in words what went wrong",

@@ -9,7 +9,6 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 use super::answer::Told;
 use super::said_by_driver;
 
-/// DRV-001.
 pub(super) static NAME: Rule = Rule {
     id: "DRV-001",
     sentence: "the plugin's name is a domain name of at most 63 characters, and the same in each answer",
@@ -40,7 +39,6 @@ fn is_domain(name: &str) -> bool {
     name.len() <= 63 && name.split('.').all(is_label)
 }
 
-/// DRV-009.
 pub(super) static READABLE: Rule = Rule {
     id: "DRV-009",
     sentence: "each answer is a gRPC status and, if OK, the message of the call, within the limits of its fields",
@@ -62,7 +60,6 @@ pub(super) static READABLE: Rule = Rule {
     }),
 };
 
-/// DRV-002.
 pub(super) static ANSWERED: Rule = Rule {
     id: "DRV-002",
     sentence: "a call whose capability is reported is answered, and not with UNIMPLEMENTED",
@@ -120,7 +117,6 @@ impl Check for Reported {
     }
 }
 
-/// DRV-003.
 pub(super) static CAPABILITIES_STAY: Rule = Rule {
     id: "DRV-003",
     sentence: "capabilities stay the same for as long as the plugin runs",
@@ -149,7 +145,6 @@ impl Check for Unchanged {
     }
 }
 
-/// DRV-005.
 pub(super) static NODE_ID: Rule = Rule {
     id: "DRV-005",
     sentence: "the id of a node is not empty, has at most 256 bytes, and stays the same",

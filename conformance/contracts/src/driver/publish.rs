@@ -22,7 +22,6 @@ pub fn lacks_device(found: &Violation) -> bool {
     found.cause == NOT_THE_DEVICE || found.cause == NOT_MOUNTED && found.detail.ends_with(NO_DEVICE)
 }
 
-/// DRV-050.
 pub(super) static READ_ONLY: Rule = Rule {
     id: "DRV-050",
     sentence: "what is published read-only cannot be written through its target",
@@ -38,7 +37,6 @@ pub(super) static READ_ONLY: Rule = Rule {
     }),
 };
 
-/// DRV-051.
 pub(super) static ITS_OWN_VOLUME: Rule = Rule {
     id: "DRV-051",
     sentence: "a target shows the volume that was asked for, and no other",
@@ -85,7 +83,6 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// DRV-052.
 pub(super) static A_DEVICE: Rule = Rule {
     id: "DRV-052",
     sentence: "the target of a raw device is the node of that device",
@@ -101,7 +98,6 @@ pub(super) static A_DEVICE: Rule = Rule {
     }),
 };
 
-/// DRV-053.
 pub(super) static MOUNTED_ONCE: Rule = Rule {
     id: "DRV-053",
     sentence: "publishing again changes nothing: one mount at the target, not two",
@@ -120,7 +116,6 @@ pub(super) static MOUNTED_ONCE: Rule = Rule {
     }),
 };
 
-/// DRV-054.
 pub(super) static ONLY_WHAT_IS_STAGED: Rule = Rule {
     id: "DRV-054",
     sentence: "a volume that is not staged is not published: nobody is shown an empty directory instead",
@@ -142,7 +137,6 @@ pub(super) static ONLY_WHAT_IS_STAGED: Rule = Rule {
     }),
 };
 
-/// DRV-055.
 pub(super) static MOUNTED: Rule = Rule {
     id: "DRV-055",
     sentence: "when publishing was OK the volume is mounted at the target, which the driver has created",
@@ -168,7 +162,6 @@ fn mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// DRV-057.
 pub(super) static FLAGS_IN_FORCE: Rule = Rule {
     id: "DRV-057",
     sentence: "mount flags given for publishing are in force at the target",
@@ -187,7 +180,6 @@ pub(super) static FLAGS_IN_FORCE: Rule = Rule {
     }),
 };
 
-/// DRV-059.
 pub(super) static SINGLE_WRITER: Rule = Rule {
     id: "DRV-059",
     sentence: "a volume for a single writer has a single target",

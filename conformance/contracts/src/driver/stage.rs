@@ -6,7 +6,6 @@ use crate::rule::{Checked, Rule, Witness};
 
 use super::{answered, depth, is_in_force, is_repeated, plain_flags, succeeded, top};
 
-/// DRV-041.
 pub(super) static STAGED_ONCE: Rule = Rule {
     id: "DRV-041",
     sentence: "staging again changes nothing: one mount, not two on top of each other",
@@ -25,7 +24,6 @@ pub(super) static STAGED_ONCE: Rule = Rule {
     }),
 };
 
-/// DRV-045.
 pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
     id: "DRV-045",
     sentence: "a call that fails for good leaves nothing behind",
@@ -52,7 +50,6 @@ pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
 /// File systems that a disk can hold. Types are compared only if both are among them.
 const DISK_FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs"];
 
-/// DRV-043.
 pub(super) static AS_ASKED: Rule = Rule {
     id: "DRV-043",
     sentence: "the file system is of the type that was asked for",
@@ -74,7 +71,6 @@ pub(super) static AS_ASKED: Rule = Rule {
     }),
 };
 
-/// DRV-044.
 pub(super) static FLAGS_IN_FORCE: Rule = Rule {
     id: "DRV-044",
     sentence: "mount flags given for staging are in force, or staging fails",

@@ -13,7 +13,6 @@ const UNPUBLISH: &str = "NodeUnpublishVolume";
 const UNSTAGE: &str = "NodeUnstageVolume";
 const MAKING: [&str; 2] = ["NodeStageVolume", "NodePublishVolume"];
 
-/// DRV-061.
 pub(super) static TARGET_IS_DELETED: Rule = Rule {
     id: "DRV-061",
     sentence: "the target itself is gone once it was unpublished",
@@ -25,7 +24,6 @@ pub(super) static TARGET_IS_DELETED: Rule = Rule {
     }),
 };
 
-/// DRV-065.
 pub(super) static BESIDE_THE_TARGET: Rule = Rule {
     id: "DRV-065",
     sentence: "what is beside the target is the caller's and stays untouched",
@@ -36,7 +34,6 @@ pub(super) static BESIDE_THE_TARGET: Rule = Rule {
     }),
 };
 
-/// DRV-074.
 pub(super) static STAGING_STAYS: Rule = Rule {
     id: "DRV-074",
     sentence: "the staging directory is the caller's: unstaging leaves it where it was",
@@ -50,7 +47,6 @@ pub(super) static STAGING_STAYS: Rule = Rule {
     }),
 };
 
-/// DRV-076.
 pub(super) static BESIDE_THE_PATH: Rule = Rule {
     id: "DRV-076",
     sentence: "what is beside the path of a call is the caller's and stays untouched",

@@ -9,7 +9,6 @@ use super::{answered, succeeded, top, was_made_twice};
 const UNPUBLISH: &str = "NodeUnpublishVolume";
 const UNSTAGE: &str = "NodeUnstageVolume";
 
-/// DRV-060.
 pub(super) static TARGET_IS_GONE: Rule = Rule {
     id: "DRV-060",
     sentence: "nothing is mounted at a target once it was unpublished",
@@ -26,7 +25,6 @@ pub(super) static TARGET_IS_GONE: Rule = Rule {
     }),
 };
 
-/// DRV-062.
 pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
     id: "DRV-062",
     sentence: "unpublishing again is OK",
@@ -49,7 +47,6 @@ pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
     }),
 };
 
-/// DRV-063.
 pub(super) static OTHERS_STAY: Rule = Rule {
     id: "DRV-063",
     sentence: "unpublishing one target leaves the volume's other targets alone",
@@ -76,7 +73,6 @@ fn others_stay(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// DRV-070.
 pub(super) static STAGING_IS_GONE: Rule = Rule {
     id: "DRV-070",
     sentence: "nothing is mounted at a staging path once it was unstaged",
@@ -92,7 +88,6 @@ pub(super) static STAGING_IS_GONE: Rule = Rule {
     }),
 };
 
-/// DRV-071.
 pub(super) static UNSTAGED_AGAIN: Rule = Rule {
     id: "DRV-071",
     sentence: "unstaging again is OK",
@@ -114,7 +109,6 @@ pub(super) static UNSTAGED_AGAIN: Rule = Rule {
     }),
 };
 
-/// DRV-075.
 pub(super) static PUBLISHED_IS_NOT_UNSTAGED: Rule = Rule {
     id: "DRV-075",
     sentence: "unstaging a volume that is still published is refused, and the target goes on working",

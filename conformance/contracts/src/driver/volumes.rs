@@ -4,7 +4,6 @@ use crate::rule::{Checked, Rule, Witness};
 
 use super::answered;
 
-/// DRV-012.
 pub(super) static LARGE_ENOUGH: Rule = Rule {
     id: "DRV-012",
     sentence: "a volume is within the capacity range that was asked for, or is refused with OUT_OF_RANGE",

@@ -71,7 +71,6 @@ fn begins_for(line: &TraceLine) -> Option<(&str, &str)> {
         .then(|| (start.method.as_str(), start.request().volume_id()))
 }
 
-/// INV-002.
 pub(super) static ATTACHED_BEFORE_USE: Rule = Rule {
     id: "INV-002",
     sentence: "an attachable volume is staged or published only after its attachment says attached",
@@ -88,7 +87,6 @@ pub(super) static ATTACHED_BEFORE_USE: Rule = Rule {
     }),
 };
 
-/// INV-005.
 pub(super) static IN_USE_BEFORE_USE: Rule = Rule {
     id: "INV-005",
     sentence: "no call for an attachable volume before the node's volumesInUse names it",
@@ -105,7 +103,6 @@ pub(super) static IN_USE_BEFORE_USE: Rule = Rule {
     }),
 };
 
-/// INV-004.
 pub(super) static IN_USE_UNTIL_UNSTAGED: Rule = Rule {
     id: "INV-004",
     sentence: "a volume leaves volumesInUse only after it was unstaged and no pod holds it",
@@ -145,7 +142,6 @@ fn change_of(line: &TraceLine, kind: ObjectKind, so: impl Fn(&ApiChange) -> bool
     }
 }
 
-/// INV-044.
 pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
     id: "INV-044",
     sentence: "a node that starts again writes volumesInUse only when its books have what may be there",
@@ -179,7 +175,6 @@ fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-008.
 pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     id: "INV-008",
     sentence: "the node creates and deletes no VolumeAttachment",
@@ -193,7 +188,6 @@ pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     }),
 };
 
-/// INV-035.
 pub(super) static ONE_POD_ONLY: Rule = Rule {
     id: "INV-035",
     sentence: "a volume that is ReadWriteOncePod only is published for one pod at a time",
@@ -219,7 +213,6 @@ fn single_pod(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-078.
 pub(super) static DETACHED_WHEN_UNUSED: Rule = Rule {
     id: "INV-078",
     sentence: "nobody begins to detach a volume while its node reports it in use, but for a node that is lost",
@@ -295,7 +288,6 @@ impl DetachedWhenUnused {
     }
 }
 
-/// INV-079.
 pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
     id: "INV-079",
     sentence: "a volume leaves the node's volumesAttached before it is detached",
@@ -330,7 +322,6 @@ fn told_to_go<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
     (ends && !is_marked(known)).then(|| text(&volume["spec"]["csi"], "volumeHandle"))
 }
 
-/// INV-080.
 pub(super) static ATTACHED_TO_ONE: Rule = Rule {
     id: "INV-080",
     sentence: "a volume for one node is not attached to two",

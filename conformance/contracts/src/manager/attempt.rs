@@ -27,7 +27,6 @@ fn pod_key(edge: &OperationEdge) -> String {
     format!("pod {} {}", edge.pod, edge.volume)
 }
 
-/// INV-021.
 pub(super) static NOTHING_RISKED: Rule = Rule {
     id: "INV-021",
     sentence: "an attempt that ended before it had asked the driver for anything changes nothing in the books",
@@ -102,7 +101,6 @@ impl Check for NothingRisked {
     }
 }
 
-/// INV-067.
 pub(super) static NOT_GROWN_IS_UNCERTAIN: Rule = Rule {
     id: "INV-067",
     sentence: "a mount that failed to grow its volume leaves the pod waiting and the volume uncertain",

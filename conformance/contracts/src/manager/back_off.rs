@@ -12,7 +12,6 @@ use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 use super::attachment::persistent_volume;
 use super::staging::handle;
 
-/// INV-026.
 pub(super) static LADDER: Rule = Rule {
     id: "INV-026",
     sentence: "after the n-th failure in a row an operation waits 0.5, 1, 2, … 64, 122 s, and never less",
@@ -151,7 +150,6 @@ fn wait_ms(failures: u32) -> f64 {
     (500.0 * 2f64.powi(failures.saturating_sub(1).min(16) as i32)).min(CAP_MS)
 }
 
-/// INV-029.
 pub(super) static EVERY_FAILURE_IS_TOLD: Rule = Rule {
     id: "INV-029",
     sentence: "each failed attempt to mount or map for a pod that wants the volume is told as an event on it",

@@ -7,7 +7,6 @@ use crate::rule::{Books, Checked, Report, Rule, Witness};
 
 use super::staging::pod_and_handle;
 
-/// INV-059.
 pub(super) static MAPPED_IS_COMPLETE: Rule = Rule {
     id: "INV-059",
     sentence: "a mapped block volume is bound below its global map path, linked into the pod and held open",
@@ -54,7 +53,6 @@ fn block_target<'a>(books: &'a Books, volume: &str, pod: &str) -> Option<(&'a st
     })
 }
 
-/// INV-060.
 pub(super) static UNMAPPED_FROM_OUTSIDE: Rule = Rule {
     id: "INV-060",
     sentence: "a block volume's lock, link and bind are gone, in this order, before it is unpublished",
@@ -104,7 +102,6 @@ fn every_block_target(books: &Books) -> impl Iterator<Item = Of<'_>> {
     })
 }
 
-/// INV-061.
 pub(super) static UNSTAGED_WHEN_UNMAPPED: Rule = Rule {
     id: "INV-061",
     sentence: "a block volume is unstaged only when no device is left below its global map path",

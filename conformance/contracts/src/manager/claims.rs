@@ -41,7 +41,6 @@ fn is_protected(claim: &Value) -> bool {
     claim["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == PROTECTION)
 }
 
-/// INV-030.
 pub(super) static NOT_WHILE_GOING: Rule = Rule {
     id: "INV-030",
     sentence: "a claim that is being deleted and is protected by nothing is not mounted anew",
@@ -57,7 +56,6 @@ pub(super) static NOT_WHILE_GOING: Rule = Rule {
     }),
 };
 
-/// INV-031.
 pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
     id: "INV-031",
     sentence: "no call is made for a claim that is not bound",
@@ -77,7 +75,6 @@ pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
     }),
 };
 
-/// INV-033.
 pub(super) static AS_IT_IS_MEANT: Rule = Rule {
     id: "INV-033",
     sentence: "a block volume is used as a device and a file system as a directory, or not at all",
@@ -94,7 +91,6 @@ pub(super) static AS_IT_IS_MEANT: Rule = Rule {
     }),
 };
 
-/// INV-064.
 pub(super) static READ_ONLY_DOES_NOT_GROW: Rule = Rule {
     id: "INV-064",
     sentence: "a volume that is used read-only everywhere is not expanded on the node",
@@ -124,7 +120,6 @@ fn claim_change(line: &TraceLine) -> Option<&ApiChange> {
     }
 }
 
-/// INV-065.
 pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
     id: "INV-065",
     sentence: "the capacity in a claim's status never decreases by the node's doing",
@@ -158,7 +153,6 @@ pub(super) fn bytes(quantity: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(size)
 }
 
-/// INV-081.
 pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
     id: "INV-081",
     sentence: "a claim keeps its protection while a pod refers to it that was scheduled before its deletion",

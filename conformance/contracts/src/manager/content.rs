@@ -25,7 +25,6 @@ fn is_within(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || top == "/")
 }
 
-/// INV-045.
 pub(super) static WANTED_STAYS_ON_DISK: Rule = Rule {
     id: "INV-045",
     sentence: "of a volume that its pod wants nothing is taken away but by an operation on it, read back or not",
@@ -54,7 +53,6 @@ fn wanted_stays_on_disk(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-047.
 pub(super) static NOT_THROUGH_A_MOUNT: Rule = Rule {
     id: "INV-047",
     sentence: "no directory is removed at, or together with, what is mounted in it",
@@ -70,7 +68,6 @@ pub(super) static NOT_THROUGH_A_MOUNT: Rule = Rule {
     }),
 };
 
-/// INV-068.
 pub(super) static NOTHING_OUTSIDE: Rule = Rule {
     id: "INV-068",
     sentence: "a sub-path shows a part of its volume and nothing else",
@@ -118,7 +115,6 @@ fn shows_part_of(mount: &Mount, volume: &Mount) -> bool {
     mount.dev == volume.dev && is_within(&mount.root, &volume.root)
 }
 
-/// INV-074.
 pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
     id: "INV-074",
     sentence: "no file changes hands that the driver gives away itself, that is read-only, or that the policy keeps",
@@ -162,7 +158,6 @@ fn is_kept(books: &Books, volume: &str) -> bool {
     }
 }
 
-/// INV-076.
 pub(super) static EMPTY_WITH_ITS_POD: Rule = Rule {
     id: "INV-076",
     sentence: "an emptyDir keeps what is in it as long as its pod wants it, and no longer",
@@ -199,7 +194,6 @@ impl Check for EmptyWithItsPod {
     }
 }
 
-/// INV-077.
 pub(super) static LOCAL_IS_THE_USERS: Rule = Rule {
     id: "INV-077",
     sentence: "the directory that a local or host path volume names is never removed or unmounted, nor is anything in it",

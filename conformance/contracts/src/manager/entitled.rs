@@ -37,7 +37,6 @@ fn published_for(line: &TraceLine) -> Option<(&RpcStart, &str)> {
     (start.method == "NodePublishVolume").then_some((start, pod))
 }
 
-/// INV-016.
 pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
     id: "INV-016",
     sentence: "a volume that no container of its pod uses is neither wanted nor published for it",
@@ -67,7 +66,6 @@ pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
     }),
 };
 
-/// INV-032.
 pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
     id: "INV-032",
     sentence: "an ephemeral volume is published only from a claim that belongs to its pod",
@@ -85,7 +83,6 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
     }),
 };
 
-/// INV-034.
 pub(super) static WITHIN_REACH: Rule = Rule {
     id: "INV-034",
     sentence: "a volume that this node does not reach is neither staged nor published",

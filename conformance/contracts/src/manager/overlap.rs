@@ -11,7 +11,6 @@ const WHOLE: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeUnstageVol
 /// The call of an unmount operation.
 const UNMOUNT: &str = "NodeUnpublishVolume";
 
-/// INV-009.
 pub(super) static UNMOUNT_FIRST: Rule = Rule {
     id: "INV-009",
     sentence: "a volume leaves a pod that does not want it any more before it enters another",
@@ -71,7 +70,6 @@ impl UnmountFirst {
     }
 }
 
-/// INV-010.
 pub(super) static ONE_OPERATION_A_VOLUME: Rule = Rule {
     id: "INV-010",
     sentence: "of mounting, expanding and device operations, at most one runs on a volume at a time",
@@ -91,7 +89,6 @@ fn single_operation_for_each_volume(books: &Books, line: &TraceLine, report: &mu
     }
 }
 
-/// INV-011.
 pub(super) static NO_UNMOUNT_DURING_MOUNT: Rule = Rule {
     id: "INV-011",
     sentence: "an unmount never overlaps a mount, an expansion or a device operation of its volume",

@@ -7,7 +7,6 @@ use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
 
 use super::damage::is_unknowable;
 
-/// INV-048.
 pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
     id: "INV-048",
     sentence: "a staging path belongs to one volume, a target to one volume and pod",
@@ -44,7 +43,6 @@ fn path_for_each_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-049.
 pub(super) static TARGET_IS_THE_DRIVERS: Rule = Rule {
     id: "INV-049",
     sentence: "a target's parent and the staging directory are there before the call; the target is the driver's",
@@ -78,7 +76,6 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-050.
 pub(super) static METADATA_OUTLIVES: Rule = Rule {
     id: "INV-050",
     sentence: "what undoing a step takes is written down before the step and kept until it is undone",
@@ -126,7 +123,6 @@ fn kept_until_undone(books: &Books, effect: &Effect, report: &mut Report) {
     }
 }
 
-/// INV-051.
 pub(super) static NOTHING_REMAINS: Rule = Rule {
     id: "INV-051",
     sentence: "when all pods are gone nothing remains of any volume in the manager's tree",

@@ -25,7 +25,6 @@ const AT_ONCE: f64 = 1_000.0;
 /// The longest delay if only the back-off of another operation could be the reason.
 const NOT_ITS_BACK_OFF: f64 = 200.0;
 
-/// INV-027.
 pub(super) static OWN_BACK_OFF_ONLY: Rule = Rule {
     id: "INV-027",
     sentence: "an operation does not wait for the back-off of another one of its volume",
@@ -37,7 +36,6 @@ pub(super) static OWN_BACK_OFF_ONLY: Rule = Rule {
     }),
 };
 
-/// INV-083.
 pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
     id: "INV-083",
     sentence: "a volume that a pod wants and that nothing stands in the way of is worked on within a second",
@@ -49,7 +47,6 @@ pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
     }),
 };
 
-/// INV-084.
 pub(super) static TAKEN_BACK_AT_ONCE: Rule = Rule {
     id: "INV-084",
     sentence: "a volume's unmount begins within a second of its pod's end, its unstaging of the last unmount",
@@ -61,7 +58,6 @@ pub(super) static TAKEN_BACK_AT_ONCE: Rule = Rule {
     }),
 };
 
-/// INV-085.
 pub(super) static STUCK_ALONE: Rule = Rule {
     id: "INV-085",
     sentence: "what is stuck on one volume holds up nothing on another",
@@ -73,7 +69,6 @@ pub(super) static STUCK_ALONE: Rule = Rule {
     }),
 };
 
-/// INV-028.
 pub(super) static IN_ITS_TURN: Rule = Rule {
     id: "INV-028",
     sentence: "nothing is tried, and nothing climbs, before the node's status says attached and in use",

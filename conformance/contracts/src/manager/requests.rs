@@ -10,7 +10,6 @@ use crate::rule::{Books, Checked, Report, Rule, Witness};
 /// The prefix of the keys that Kubernetes adds to a volume's context when a driver asks for them.
 const ADDED: &str = "csi.storage.k8s.io/";
 
-/// INV-053.
 pub(super) static CONTEXT_IS_THE_VOLUMES: Rule = Rule {
     id: "INV-053",
     sentence: "volume_context is the volume's attributes, and beside them only what the driver asked for",
@@ -34,7 +33,6 @@ fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) 
     }
 }
 
-/// INV-054.
 pub(super) static PUBLISH_CONTEXT_IS_THE_ATTACHMENTS: Rule = Rule {
     id: "INV-054",
     sentence: "publish_context is the attachment's metadata, and empty where none is needed",
@@ -73,7 +71,6 @@ fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-/// INV-056.
 pub(super) static SAME_CAPABILITY: Rule = Rule {
     id: "INV-056",
     sentence: "a volume is published with the capability it was staged with, but for what belongs to the pod",
@@ -93,7 +90,6 @@ fn same_capability(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-057.
 pub(super) static SAME_CONTEXT_AGAIN: Rule = Rule {
     id: "INV-057",
     sentence: "publishing the same target again sends the same context, but for fresh tokens",
@@ -118,7 +114,6 @@ fn same_context_again(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-058.
 pub(super) static NOTHING_IS_EMPTY: Rule = Rule {
     id: "INV-058",
     sentence: "no call is sent with an empty volume id or an empty path",
@@ -145,7 +140,6 @@ fn nothing_is_empty(_: &Books, line: &TraceLine, report: &mut Report) {
     report.broken(&start.method, "a call was sent with an empty field", empty);
 }
 
-/// INV-037.
 pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
     id: "INV-037",
     sentence: "a volume that a pod names twice is published for it once",
@@ -167,7 +161,6 @@ pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
     }),
 };
 
-/// INV-043.
 pub(super) static UNDONE_AS_DONE: Rule = Rule {
     id: "INV-043",
     sentence: "what another life of the node has done is undone with the id it was done with",
@@ -192,7 +185,6 @@ pub(super) static UNDONE_AS_DONE: Rule = Rule {
     }),
 };
 
-/// INV-055.
 pub(super) static SECRETS_WHERE_THEY_BELONG: Rule = Rule {
     id: "INV-055",
     sentence: "a call carries secrets exactly if its volume names a secret for it",

@@ -8,7 +8,6 @@ use crate::rule::books::Progress;
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-/// INV-001.
 pub(super) static PUBLISH_AFTER_STAGE: Rule = Rule {
     id: "INV-001",
     sentence: "a volume is published only after it was staged, and before its unstaging begins",
@@ -37,7 +36,6 @@ fn publish_after_stage(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-013.
 pub(super) static STAGED_ONCE: Rule = Rule {
     id: "INV-013",
     sentence: "a volume that is staged is not staged again, however many pods use it",
@@ -101,7 +99,6 @@ pub(super) fn handle(unique: &str) -> Option<&str> {
     unique.strip_prefix("kubernetes.io/csi/")?.split_once('^').map(|(_, handle)| handle)
 }
 
-/// INV-014.
 pub(super) static ALL_OR_NOT_READY: Rule = Rule {
     id: "INV-014",
     sentence: "a pod's volumes count as ready only when every one that it wants is mounted",
@@ -122,7 +119,6 @@ pub(super) static ALL_OR_NOT_READY: Rule = Rule {
     }),
 };
 
-/// INV-041.
 pub(super) static WANTED_STAYS: Rule = Rule {
     id: "INV-041",
     sentence: "a volume that its pod wants is not unpublished, across restarts neither",
@@ -141,7 +137,6 @@ pub(super) static WANTED_STAYS: Rule = Rule {
     }),
 };
 
-/// INV-038.
 pub(super) static ONE_LABEL_AT_A_TIME: Rule = Rule {
     id: "INV-038",
     sentence: "a volume is published with the SELinux label that it is staged and published with already, or not yet",
@@ -169,7 +164,6 @@ fn label(request: Request<'_>) -> &str {
     flags.find_map(|flag| flag.strip_prefix("context=")).unwrap_or_default()
 }
 
-/// INV-063.
 pub(super) static EXPANDED_WHEN_PUBLISHED: Rule = Rule {
     id: "INV-063",
     sentence: "a volume is expanded only after it was published for some pod",
@@ -192,7 +186,6 @@ fn expanded_when_published(books: &Books, line: &TraceLine, report: &mut Report)
     }
 }
 
-/// INV-066.
 pub(super) static REFUSED_IN_USE_IS_FINAL: Rule = Rule {
     id: "INV-066",
     sentence: "a volume whose driver refuses to grow it in use is not asked again while it is on the node",

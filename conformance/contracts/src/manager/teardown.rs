@@ -8,7 +8,6 @@ use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 use super::damage::is_unknowable;
 
-/// INV-003.
 pub(super) static UNSTAGE_LAST: Rule = Rule {
     id: "INV-003",
     sentence: "a volume is unstaged only when none of its targets is published, in flight or uncertain",
@@ -31,7 +30,6 @@ fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-006.
 pub(super) static EVERY_PUBLISH_IS_UNDONE: Rule = Rule {
     id: "INV-006",
     sentence: "each target that was published, or may be, is unpublished once its pod is gone",
@@ -62,7 +60,6 @@ fn every_publish_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
     }
 }
 
-/// INV-007.
 pub(super) static EVERY_STAGE_IS_UNDONE: Rule = Rule {
     id: "INV-007",
     sentence: "each volume that was staged, or may be, is unstaged once no pod uses it",
@@ -85,7 +82,6 @@ fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
     }
 }
 
-/// INV-015.
 pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
     id: "INV-015",
     sentence: "no volume of a pod is unpublished while its containers may still run",
@@ -122,7 +118,6 @@ impl Check for NotWhileItRuns {
     }
 }
 
-/// INV-017.
 pub(super) static FINAL_MEANS_UNPUBLISHED: Rule = Rule {
     id: "INV-017",
     sentence: "a pod's volumes count as gone only when each of them is unpublished and nothing is in flight",
@@ -148,7 +143,6 @@ fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report)
     }
 }
 
-/// INV-086.
 pub(super) static BOOKS_ARE_EMPTY: Rule = Rule {
     id: "INV-086",
     sentence: "when all pods are gone the books are empty and nothing is under way",
@@ -167,7 +161,6 @@ pub(super) static BOOKS_ARE_EMPTY: Rule = Rule {
     }),
 };
 
-/// INV-069.
 pub(super) static SUBPATHS_FIRST: Rule = Rule {
     id: "INV-069",
     sentence: "all sub-path mounts of a pod's volume are gone before it is unpublished",

@@ -18,7 +18,6 @@ const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 /// Operations that take it back.
 const UNMOUNTS: &[OperationName] = &[OperationName::Unmount, OperationName::Unmap];
 
-/// INV-018.
 pub(super) static UNKNOWN_IS_UNCERTAIN: Rule = Rule {
     id: "INV-018",
     sentence: "after an answer that leaves open what happened the volume is uncertain, and its directories stay",
@@ -70,7 +69,6 @@ fn entry_is_uncertain(books: &Books, edge: &OperationEdge, report: &mut Report) 
     }
 }
 
-/// INV-019.
 pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
     id: "INV-019",
     sentence: "a first attempt that failed for certain leaves no directory and no metadata, or stays uncertain",
@@ -151,7 +149,6 @@ fn judge_leftovers(books: &Books, path: &str, report: &mut Report) {
     }
 }
 
-/// INV-020.
 pub(super) static NEVER_FORGOTTEN: Rule = Rule {
     id: "INV-020",
     sentence: "what may have happened stays in the books until it, or its undoing, has succeeded",
@@ -178,7 +175,6 @@ fn never_forgotten(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-022.
 pub(super) static REMOUNT_KEEPS_MOUNTED: Rule = Rule {
     id: "INV-022",
     sentence: "a mounted volume stays mounted in the books until its unmount begins",
@@ -203,7 +199,6 @@ fn remount_keeps_mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
-/// INV-023.
 pub(super) static UNCERTAIN_IS_CLEARED: Rule = Rule {
     id: "INV-023",
     sentence: "what may be mounted for a pod that wants it is mounted again until it certainly is",
@@ -222,7 +217,6 @@ pub(super) static UNCERTAIN_IS_CLEARED: Rule = Rule {
     }),
 };
 
-/// INV-024.
 pub(super) static FAILED_UNMOUNT_IS_KEPT: Rule = Rule {
     id: "INV-024",
     sentence: "a pod's volume stays in the books until its unmount has succeeded",
@@ -241,7 +235,6 @@ pub(super) static FAILED_UNMOUNT_IS_KEPT: Rule = Rule {
     }),
 };
 
-/// INV-025.
 pub(super) static FAILED_UNSTAGE_IS_UNCERTAIN: Rule = Rule {
     id: "INV-025",
     sentence: "after an unstaging that failed the device is uncertain, so it is staged anew before it is used",

@@ -102,7 +102,6 @@ pub enum Entry {
     Directory,
     /// A file it wrote.
     File,
-    /// A symbolic link.
     Link,
 }
 
@@ -124,7 +123,7 @@ pub struct Books {
     pub entries: BTreeMap<String, Entry>,
     /// Files that the manager holds open, with the loop device that does it.
     pub locks: BTreeMap<String, String>,
-    /// Operations under way.
+    /// The operations that run now.
     pub operations: Vec<OperationEdge>,
     /// The manager's actual state, by key.
     pub actual: BTreeMap<String, String>,
@@ -228,7 +227,6 @@ impl Books {
         self.asked_at.volumes(path).filter_map(|volume| Some((volume, self.volumes.get(volume)?)))
     }
 
-    /// An API object.
     pub fn object(&self, kind: ObjectKind, name: &str) -> Option<&Value> {
         self.objects.get(&(kind, name.to_owned()))
     }

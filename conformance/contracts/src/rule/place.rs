@@ -31,7 +31,6 @@ pub enum Place<'a> {
 pub struct Of<'a> {
     /// The kubelet's root.
     pub root: &'a str,
-    /// The pod's UID.
     pub pod: &'a str,
     /// The volume's directory name.
     pub inner: &'a str,

@@ -104,7 +104,7 @@ pub(super) struct Settled {
     pub(super) passed: Vec<(Job, Verdict)>,
     /// To be run again, alone.
     pub(super) again: Vec<Job>,
-    /// Not begun.
+    /// Jobs that did not start.
     pub(super) rest: Vec<Job>,
     pub(super) suspicion: Option<Suspicion>,
     pub(super) is_cancelled: bool,

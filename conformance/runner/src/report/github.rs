@@ -20,7 +20,7 @@ use crate::event::{CaseReport, Event, RunRecord, Status};
 pub enum Stands {
     /// The source of the case.
     Case,
-    /// The driver's manifest.
+    /// The driver's manifest, at this path.
     Manifest(PathBuf),
     /// No file of the user's repository.
     Nowhere,

@@ -26,7 +26,7 @@ pub struct Palette {
 }
 
 impl Palette {
-    /// No colours.
+    /// A palette without colours.
     pub fn plain() -> Self {
         Self::default()
     }
@@ -74,7 +74,6 @@ pub fn label(status: Status) -> &'static str {
 
 /// A line with a word in the twelve columns on the left.
 pub struct Headed<'a> {
-    /// The colours.
     pub palette: Palette,
     pub word: &'a str,
     pub rest: &'a str,
@@ -166,7 +165,6 @@ impl Display for CaseName<'_> {
 
 /// The difference between the expected and the actual story: missing lines with `-`, unexpected lines with `+`.
 pub struct Difference<'a> {
-    /// The colours.
     pub palette: Palette,
     /// The story of the case.
     pub expected: &'a str,
@@ -192,7 +190,6 @@ impl Display for Difference<'_> {
 
 /// Everything below the status line of a case that did not pass.
 pub struct Details<'a> {
-    /// The colours.
     pub palette: Palette,
     pub case: &'a CaseReport,
     /// Findings that were shown with an earlier case, each with that case.

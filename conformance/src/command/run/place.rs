@@ -25,7 +25,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// This machine.
+    /// Prepares a run whose cases have sandboxes on this machine.
     pub(super) async fn here(flags: &Flags, ledger: &Ledger, reports: &Reports) -> Result<Self, Exit> {
         let facts = Facts::get();
         look::can_sandbox(facts)?;

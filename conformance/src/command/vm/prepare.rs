@@ -26,7 +26,7 @@ pub(in crate::command) struct Chosen {
     packages: Vec<PathBuf>,
 }
 
-/// The user's cache.
+/// The cache of guests that all runs of this user share.
 pub(super) fn cache() -> Result<Cache, Exit> {
     Cache::of_user().map_err(|error| Exit::environment(error.to_string()))
 }

@@ -170,7 +170,6 @@ impl Bed {
         alive(&mut running)?.mount(Path::new(path)).await.map_err(|error| about(&error))
     }
 
-    /// Unmounts inside.
     pub(crate) async fn unmount_inside(&self, running: &Running, path: &str) -> Result {
         let mut running = running.lock().await;
         alive(&mut running)?.unmount(Path::new(path)).await.map_err(|error| about(&error))

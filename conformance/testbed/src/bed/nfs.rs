@@ -47,7 +47,6 @@ impl Nfs {
 }
 
 impl Bed {
-    /// Starts the server.
     pub(crate) async fn start_nfs(&self) -> Result {
         let spoil = self.nfs.spoil;
         let directory = Layout::standard().state().join("export");

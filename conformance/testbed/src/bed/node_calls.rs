@@ -56,7 +56,7 @@ pub struct DriverSize {
     pub descriptors: usize,
     pub threads: usize,
     pub processes: usize,
-    /// Private memory.
+    /// Private memory, in MiB.
     pub megabytes: usize,
 }
 

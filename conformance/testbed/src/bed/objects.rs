@@ -31,7 +31,6 @@ impl Bed {
         self.api_server.create(map).map(drop).map_err(|error| StepError::ours(&error))
     }
 
-    /// Writes a secret.
     pub(crate) fn write_secret(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let hidden = |text: &str| Sensitive::new(text.as_bytes().to_vec());
         let data = data.iter().map(|(key, text)| ((*key).to_owned(), hidden(text))).collect();
@@ -39,7 +38,6 @@ impl Bed {
         self.api_server.create(secret).map(drop).map_err(|error| StepError::ours(&error))
     }
 
-    /// Writes a service.
     pub(crate) fn write_service(&self, name: (&str, &str), address: &str, ports: &[(&str, i32)]) -> Result {
         let port = |(name, number): &(&str, i32)| ServicePort {
             name: (*name).to_owned(),
@@ -152,7 +150,7 @@ impl Bed {
         self.fuse.borrow().as_ref().map(FaultFs::control).ok_or_else(none)
     }
 
-    /// Kills that process.
+    /// Kills the process that serves the file system.
     pub(crate) fn kill_fuse(&self) -> Result {
         match &mut *self.fuse.borrow_mut() {
             Some(fuse) => fuse.die().map_err(|error| StepError::ours(&error)),

@@ -36,7 +36,6 @@ pub(crate) struct PodSpec {
     pub(crate) mounts: Vec<MountSpec>,
     pub(crate) security: PodSecurity,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The pod's addresses.
     pub(crate) ips: Vec<String>,
     /// The environment of its only container.
     pub(crate) environment: Vec<Variable>,

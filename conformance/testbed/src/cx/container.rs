@@ -126,7 +126,7 @@ impl Container {
         async move { doing.done(self.shared.bed.mount_inside(&self.running, path).await) }
     }
 
-    /// Unmounts it again.
+    /// Unmounts what [`Self::mounts`] has mounted.
     #[track_caller]
     pub fn unmounts(&self, path: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("unmounts(\"{path}\")"), Location::caller());

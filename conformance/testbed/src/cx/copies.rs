@@ -65,7 +65,6 @@ impl Cx {
         }
     }
 
-    /// Deletes a snapshot.
     #[track_caller]
     pub fn delete_snapshot(&self, id: &str) -> impl Future<Output = Result<Answer>> + use<> {
         self.delete_taken("DeleteSnapshot", id, json!({ "snapshotId": id }))

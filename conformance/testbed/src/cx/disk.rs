@@ -78,7 +78,7 @@ impl Cx {
 }
 
 impl FaultyDisk {
-    /// Its node.
+    /// Its device node.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -124,7 +124,7 @@ impl FaultyDisk {
 }
 
 impl PluggedDisk {
-    /// Its node.
+    /// Its device node.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -164,7 +164,7 @@ impl PluggedDisk {
 }
 
 impl SpottyDisk {
-    /// Its node.
+    /// Its device node.
     pub fn path(&self) -> &Path {
         &self.path
     }

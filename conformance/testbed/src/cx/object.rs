@@ -21,7 +21,6 @@ impl Cx {
         doing.done(self.shared.bed.write_config_map(name, data))
     }
 
-    /// Makes a secret.
     #[track_caller]
     pub fn secret(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let doing = self.shared.begin(&format!("cx.secret(\"{name}\")"), Location::caller());

@@ -8,10 +8,10 @@ use super::model::Model;
 /// The names of files: few, so that the same file meets many acts.
 const NAMES: [&str; 6] = ["a", "b", "c", "deep/d", "deep/e", "deep/\u{fc}ber/f"];
 
-/// The longest file.
+/// The greatest offset in a file.
 const REACH: u64 = 320 << 10;
 
-/// The longest write.
+/// The length of the longest write, in bytes.
 const LENGTH: u64 = 48 << 10;
 
 /// The alignment of direct I/O: no file system asks for more.

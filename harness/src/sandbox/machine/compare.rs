@@ -12,7 +12,6 @@ use super::layer::Layer;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub path: PathBuf,
-    /// How it differs.
     pub change: Change,
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn ours(bed: &Bed, spec: &Spec) -> Result<String> {
     Ok(seen)
 }
 
-/// What runc's sees.
+/// What a container sees that runc started.
 pub(crate) async fn of_runc(bed: &Bed, spec: &Spec) -> Result<String> {
     let directory = Layout::standard().state().join("runc");
     std::fs::create_dir_all(&directory)?;

@@ -99,7 +99,7 @@ impl MountFlags {
 }
 
 impl State {
-    /// A detached mount.
+    /// Makes a mount that is attached nowhere.
     pub(super) fn new_mount(&mut self, fs: FsId, root: Ino, flags: MountFlags) -> MountId {
         let id = self.next_mount_id();
         let mount = Mount {

@@ -198,7 +198,6 @@ pub(super) fn symlink_metadata(path: &Path) -> Result<Metadata> {
     Ok(describe(&stat))
 }
 
-/// Converts std's metadata.
 pub(super) fn describe(stat: &fs::Metadata) -> Metadata {
     let device = |number: u64| DeviceNumber::new(rustix::fs::major(number), rustix::fs::minor(number));
     Metadata {

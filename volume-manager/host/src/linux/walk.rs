@@ -23,7 +23,7 @@ pub(super) struct Entry<'a> {
     pub(super) name: &'a CStr,
     /// As the directory lists it.
     pub(super) kind: FileType,
-    /// For texts.
+    /// The full path, for error texts.
     pub(super) path: &'a PathBuf,
 }
 

@@ -17,7 +17,6 @@ impl Pace {
         Self { random: Rng::with_seed(seed ^ 0xa91), most }
     }
 
-    /// Ends all delays.
     pub(super) fn heal(&mut self) {
         self.most = Duration::ZERO;
     }

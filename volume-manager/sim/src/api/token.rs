@@ -22,7 +22,6 @@ impl Issued {
         Token { token: Sensitive::new(token), expires: "2030-01-01T00:00:00Z".to_owned() }
     }
 
-    /// Parses a token.
     pub(crate) fn read(token: &str) -> Option<Self> {
         let (pod, until) = token.split_once('@')?;
         Some(Self { pod: pod.to_owned(), until: until.parse().ok()? })

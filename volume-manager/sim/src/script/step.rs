@@ -10,24 +10,20 @@ use super::Damage;
 pub enum Step {
     /// A new pod that uses these volumes is bound to the node.
     AddPod {
-        /// Its number.
         pod: u32,
         /// The volumes, by their indices in [`Scenario::volumes`](super::Scenario::volumes).
         volumes: Vec<usize>,
     },
     /// A pod is synced: its owner waits for its volumes.
     Sync {
-        /// Its number.
         pod: u32,
     },
     /// A pod's containers are told to end.
     Terminate {
-        /// Its number.
         pod: u32,
     },
     /// A pod's containers are gone, and its object with them.
     Remove {
-        /// Its number.
         pod: u32,
     },
     /// The manager crashes at once, and starts again after a while.
@@ -37,7 +33,6 @@ pub enum Step {
     },
     /// The manager crashes, and a pod is removed before it starts again.
     CrashWithout {
-        /// The pod's number.
         pod: u32,
     },
     /// The manager crashes, and one of its files is damaged before it starts again.
@@ -91,14 +86,12 @@ pub enum Step {
     },
     /// A user asks for a snapshot of a claim.
     AddSnapshot {
-        /// Its number.
         snapshot: u32,
         /// The claim's index in [`Scenario::volumes`](super::Scenario::volumes).
         volume: usize,
     },
     /// A user deletes a snapshot.
     DeleteSnapshot {
-        /// Its number.
         snapshot: u32,
     },
     /// A user asks for other attributes of a volume.
@@ -110,14 +103,12 @@ pub enum Step {
     },
     /// A new pod that uses these volumes is bound to the other node.
     AddElsewhere {
-        /// Its number.
         pod: u32,
         /// The volumes, by their indices in [`Scenario::volumes`](super::Scenario::volumes).
         volumes: Vec<usize>,
     },
     /// A pod of the other node is gone.
     RemoveElsewhere {
-        /// Its number.
         pod: u32,
     },
     /// The node is lost, and its pods with it, for longer than the controller waits before it detaches by force.
@@ -135,7 +126,6 @@ pub enum Step {
     ApiAway,
     /// The API answers again.
     ApiBack,
-    /// Time passes.
     Pass(Duration),
 }
 

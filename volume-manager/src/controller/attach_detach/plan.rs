@@ -15,19 +15,16 @@ use super::reports::Reports;
 /// The time after which an unwanted volume is detached by force from a node that is not ready.
 pub(super) const PATIENCE: Duration = Duration::from_secs(360);
 
-/// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// Tell the node no longer that the volume is attached. Detaching waits until that is written.
     Unreport(VolumeName, NodeName),
-    /// Detach it.
     Detach {
         volume: VolumeName,
         node: NodeName,
         /// Why the node's word does not count. If it does, its object is asked once more.
         forced: Option<&'static str>,
     },
-    /// Attach it.
     Attach(VolumeName, NodeName),
     /// Emit an event at the pods that another node has the volume.
     Conflict(VolumeName, NodeName, String),

@@ -24,12 +24,10 @@ pub(crate) fn access_mode(modes: &[AccessMode], single_node_multi_writer: bool) 
     }
 }
 
-/// A mounted filesystem.
 pub(crate) fn mounted(mode: Mode, mount: MountVolume) -> VolumeCapability {
     VolumeCapability { access_mode: Some(wrap(mode)), access_type: Some(AccessType::Mount(mount)) }
 }
 
-/// A block device.
 pub(crate) fn block(mode: Mode) -> VolumeCapability {
     VolumeCapability { access_mode: Some(wrap(mode)), access_type: Some(AccessType::Block(BlockVolume {})) }
 }

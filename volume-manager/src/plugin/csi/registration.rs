@@ -223,7 +223,6 @@ pub enum RegistrationError {
     /// A driver of that name is registered with the same or a higher version.
     #[error("driver {0} is already registered with an equal or higher version")]
     AlreadyThere(DriverName),
-    /// NodeGetInfo failed.
     #[error("error updating node with driver {driver}: NodeGetInfo failed")]
     NodeInfo { driver: DriverName, source: CallError },
     /// NodeGetInfo returned an empty node id.
@@ -233,14 +232,7 @@ pub enum RegistrationError {
     #[error(
         "detected topology value collision: driver reported {key:?}:{wanted:?} but existing label is {key:?}:{present:?}"
     )]
-    Topology {
-        /// The label's key.
-        key: String,
-        /// The driver's value.
-        wanted: String,
-        /// The node's value.
-        present: String,
-    },
+    Topology { key: String, wanted: String, present: String },
     /// The node's objects could not be written.
     #[error("error updating the node's objects")]
     Api(#[from] ApiError),

@@ -74,12 +74,10 @@ impl CallError {
         self.method
     }
 
-    /// The gRPC code.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The driver's message.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -2,7 +2,6 @@
 //!
 //! Pure functions.
 
-/// A CSI version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     major: u64,

@@ -14,7 +14,6 @@ fn is_bound(claim: &Value) -> bool {
     text(&claim["status"], "phase") == "Bound"
 }
 
-/// INV-087.
 pub(in super::super) static RESERVED_BEFORE_BOUND: Rule = Rule {
     id: "INV-087",
     sentence: "a claim becomes bound only when its volume is bound to it, and keeps that volume",
@@ -47,7 +46,6 @@ pub(in super::super) static RESERVED_BEFORE_BOUND: Rule = Rule {
     }),
 };
 
-/// INV-088.
 pub(in super::super) static ONE_CLAIM_A_VOLUME: Rule = Rule {
     id: "INV-088",
     sentence: "a volume that was bound to a claim is bound to no other: it may have the other's data",
@@ -66,7 +64,6 @@ pub(in super::super) static ONE_CLAIM_A_VOLUME: Rule = Rule {
     }),
 };
 
-/// INV-092.
 pub(in super::super) static PROTECTED_WHILE_BOUND: Rule = Rule {
     id: "INV-092",
     sentence: "a volume's object keeps its protection while a claim is bound to it",
@@ -86,7 +83,6 @@ pub(in super::super) static PROTECTED_WHILE_BOUND: Rule = Rule {
     }),
 };
 
-/// INV-093.
 pub(in super::super) static COLLECTED_WITH_ITS_POD: Rule = Rule {
     id: "INV-093",
     sentence: "a claim that was made for a pod is not deleted by a controller while that pod is there",

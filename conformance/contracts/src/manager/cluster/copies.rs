@@ -22,7 +22,6 @@ fn content<'a>(books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
     contents.find(|(_, body)| text(&body["spec"]["volumeSnapshotRef"], "uid") == uid)
 }
 
-/// INV-097.
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     id: "INV-097",
     sentence: "a driver is asked for a snapshot only when its content says so, and is kept",
@@ -39,7 +38,6 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     }),
 };
 
-/// INV-098.
 pub(in super::super) static CONTENT_OUTLIVES_SNAPSHOT: Rule = Rule {
     id: "INV-098",
     sentence: "the content of a snapshot that is to be deleted stays until the driver has deleted the snapshot",
@@ -103,7 +101,6 @@ impl Taken {
     }
 }
 
-/// INV-099.
 pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
     id: "INV-099",
     sentence: "a snapshot is not deleted while a claim that was there before is made from it",
@@ -162,7 +159,6 @@ fn restored(books: &Books, snapshot: &str) -> BTreeSet<(String, String)> {
     claims.map(|(name, body)| (name.to_owned(), text(&body["metadata"], "uid").to_owned())).collect()
 }
 
-/// INV-100.
 pub(in super::super) static SOURCE_IS_KEPT: Rule = Rule {
     id: "INV-100",
     sentence: "a claim is not gone while a snapshot or a clone of its volume is being made",

@@ -10,7 +10,6 @@ use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::{is_unknown, text};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-/// INV-094.
 pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
     id: "INV-094",
     sentence: "a driver is asked to grow a volume only to the size that its claim's status says is under way",
@@ -32,7 +31,6 @@ pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
     }),
 };
 
-/// INV-095.
 pub(in super::super) static CAPACITY_IS_GRANTED: Rule = Rule {
     id: "INV-095",
     sentence: "the capacity of a volume's object never shrinks, and is no larger than the driver has answered",
@@ -78,7 +76,6 @@ impl Check for Granted {
     }
 }
 
-/// INV-096.
 pub(in super::super) static MODIFIED_UNTIL_KNOWN: Rule = Rule {
     id: "INV-096",
     sentence: "a change of attributes is written down before the driver is asked, and asked again until its outcome is known",

@@ -14,7 +14,6 @@ const NAME: &str = "pvc-";
 /// The finalizer of an attacher, but for the name of its driver.
 const ATTACHER: &str = "external-attacher/";
 
-/// INV-089.
 pub(in super::super) static EVERY_VOLUME_IS_NAMED: Rule = Rule {
     id: "INV-089",
     sentence: "a volume that was made for a claim has an object, or its claim, until it is deleted",
@@ -67,7 +66,6 @@ impl Check for Made {
     }
 }
 
-/// INV-090.
 pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
     id: "INV-090",
     sentence: "a volume is deleted only when its claim is gone, its class wants that, and no node has it",
@@ -90,7 +88,6 @@ pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
     }),
 };
 
-/// INV-091.
 pub(in super::super) static OBJECT_OUTLIVES_VOLUME: Rule = Rule {
     id: "INV-091",
     sentence: "the object of a volume that is to be deleted stays until the driver has deleted the volume",
@@ -127,7 +124,6 @@ impl Check for Deleted {
     }
 }
 
-/// INV-101.
 pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
     id: "INV-101",
     sentence: "a volume is attached only when its object and the attachment are kept until it is detached",

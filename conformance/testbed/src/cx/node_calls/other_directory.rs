@@ -7,7 +7,7 @@ use super::NodeCalls;
 use crate::bed::StepError;
 use crate::failure::Result;
 
-/// In it.
+/// The name of the inner directory, and the content of its file.
 const KEPT: &str = "kept";
 
 /// A directory with a file and a directory that have to stay, and nothing else.
