@@ -142,7 +142,6 @@ pub struct Volume {
     pub attached: BTreeMap<String, Attachment>,
     /// By node.
     pub staged: BTreeMap<String, Staging>,
-    /// By target path.
     pub targets: BTreeMap<PathBuf, Target>,
 }
 

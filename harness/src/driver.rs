@@ -74,7 +74,6 @@ pub enum DriverError {
     Start {
         /// The first word of its command.
         program: String,
-        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
@@ -95,7 +94,6 @@ pub enum DriverError {
     Prepare {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the kernel.
         #[source]
         source: io::Error,
     },

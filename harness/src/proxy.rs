@@ -71,7 +71,6 @@ pub enum ProxyError {
     #[error("cannot listen on `{path}`")]
     Listen {
         path: PathBuf,
-        /// The error of the kernel.
         #[source]
         source: io::Error,
     },

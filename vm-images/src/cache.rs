@@ -13,7 +13,6 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// An error of the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// Neither `XDG_CACHE_HOME` nor `HOME` names a place.

@@ -48,7 +48,6 @@ pub enum PodView {
 }
 
 impl ActualState {
-    /// The record of a volume.
     pub fn volume(&self, volume: &VolumeName) -> Option<&VolumeRecord> {
         self.volumes.get(volume)
     }

@@ -171,7 +171,6 @@ impl DesiredState {
         }
     }
 
-    /// Adds an error to a pod.
     pub fn add_error(&mut self, pod: &PodUid, error: String) {
         /// Errors of one pod beyond this number are dropped.
         const MOST: usize = 11;

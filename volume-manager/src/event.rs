@@ -61,7 +61,7 @@ pub enum Command {
     WaitUnmounted(PodUid, Duration, oneshot::Sender<Result<(), WaitError>>),
     /// Waits until nothing is under way and nothing is due.
     WaitIdle(Duration, oneshot::Sender<Result<(), WaitError>>),
-    /// The mounted volumes of a pod.
+    /// Asks for the volumes that a pod has mounted.
     MountedVolumes(PodUid, oneshot::Sender<BTreeMap<OuterName, MountedVolume>>),
     /// The statistics of a pod's mounted volumes.
     Measure(PodUid, oneshot::Sender<BTreeMap<OuterName, Measured>>),

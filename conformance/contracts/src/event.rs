@@ -433,7 +433,6 @@ pub struct Step {
     pub at: Option<String>,
 }
 
-/// A change of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodChange {
     /// The UID or the name of the pod.

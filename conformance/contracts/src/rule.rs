@@ -61,7 +61,7 @@ impl Witness {
         trace.iter().filter_map(|line| Self::behind(&line.event)).collect()
     }
 
-    /// The witness of an event.
+    /// The witness that sees such events; `None` if they come from no witness.
     fn behind(event: &Event) -> Option<Witness> {
         match event {
             Event::RpcStart(_) | Event::RpcEnd(_) => Some(Witness::Rpc),

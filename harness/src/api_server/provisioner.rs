@@ -40,7 +40,6 @@ pub struct VolumeRequest {
     pub access_modes: Vec<AccessMode>,
     /// The type of its file system; empty for the driver's choice.
     pub fs_type: String,
-    /// Options of its mounts.
     pub mount_options: Vec<String>,
     /// `readOnly` of the volume's CSI source. No call of a node depends on it.
     pub read_only: bool,

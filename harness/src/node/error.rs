@@ -16,7 +16,6 @@ pub enum NodeError {
     #[error("cannot prepare `{path}` for the node")]
     Prepare {
         path: PathBuf,
-        /// The error of the kernel.
         #[source]
         source: io::Error,
     },

@@ -27,7 +27,6 @@ pub fn code_name(code: Code) -> &'static str {
     NAMES.iter().find(|(_, known)| *known == code).map_or("Unknown", |(name, _)| name)
 }
 
-/// The code of a name.
 pub fn code_from_name(name: &str) -> Option<Code> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
 }

@@ -34,7 +34,6 @@ pub enum VisitError {
     Refused {
         /// The id of its case.
         name: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },

@@ -17,7 +17,6 @@ use crate::protocol::Told;
 /// The time for a step of the emulator.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// An error of a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The emulator refused, or failed on the way.

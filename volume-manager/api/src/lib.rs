@@ -283,7 +283,6 @@ kinds! {
     Snapshot(Snapshot, "VolumeSnapshot", "volumesnapshots");
     /// A snapshot in the driver's storage.
     SnapshotContent(SnapshotContent, "VolumeSnapshotContent", "volumesnapshotcontents");
-    /// A class of snapshots.
     SnapshotClass(SnapshotClass, "VolumeSnapshotClass", "volumesnapshotclasses");
     /// An event about another object.
     Notification(Notification, "Event", "events");

@@ -66,7 +66,6 @@ pub struct CsiNode {
     pub drivers: Vec<CsiNodeDriver>,
 }
 
-/// A driver of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiNodeDriver {
     pub name: String,

@@ -43,12 +43,13 @@ pub enum PatchBody {
     /// `volumesAttached` of a node.
     VolumesAttached(Vec<AttachedVolume>),
     /// Labels and annotations of any object: a value sets, `None` removes.
-    Metadata { labels: BTreeMap<String, Option<String>>, annotations: BTreeMap<String, Option<String>> },
+    Metadata {
+        labels: BTreeMap<String, Option<String>>,
+        annotations: BTreeMap<String, Option<String>>,
+    },
     /// The finalizers of any object, all of them.
     Finalizers(Vec<String>),
-    /// The status of a claim.
     ClaimStatus(ClaimStatusPatch),
-    /// The status of an attachment.
     AttachmentStatus {
         /// Whether the volume is attached.
         attached: bool,
@@ -67,7 +68,6 @@ pub enum PatchBody {
     SnapshotStatus(SnapshotStatus),
     /// The whole status of a snapshot's content.
     ContentStatus(ContentStatus),
-    /// The drivers of a node.
     CsiNodeDrivers(Vec<CsiNodeDriver>),
     /// The phase of a pod, with its reason.
     PodPhase {

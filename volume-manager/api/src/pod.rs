@@ -179,7 +179,6 @@ pub struct VolumeDevice {
     pub path: String,
 }
 
-/// A volume of a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PodVolume {
     /// Its name, which containers refer to.
@@ -197,10 +196,7 @@ pub enum VolumeSource {
         read_only: bool,
     },
     /// A claim that is made for the pod and dies with it; its name is `<pod>-<volume>`.
-    Ephemeral {
-        /// The template of the claim.
-        template: Box<ClaimTemplate>,
-    },
+    Ephemeral { template: Box<ClaimTemplate> },
     /// A CSI volume that exists only for this pod.
     Csi(InlineCsi),
     EmptyDir {
@@ -362,7 +358,6 @@ impl Pod {
         together.saturating_add(sidecars).max(starting)
     }
 
-    /// The pod's identity.
     pub fn uid(&self) -> PodUid {
         PodUid::new(&self.meta.uid)
     }
@@ -406,7 +401,6 @@ impl Pod {
         users.all(|user| user == Some(first)).then_some(first)
     }
 
-    /// A container by its name.
     pub fn container(&self, name: &ContainerName) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name.as_str())
     }

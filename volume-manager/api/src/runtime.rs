@@ -77,7 +77,7 @@ impl Confinement {
 /// A set of rules by which a container is confined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
-    /// The runtime's own.
+    /// The profile that the container runtime brings.
     RuntimeDefault,
     /// No profile.
     Unconfined,

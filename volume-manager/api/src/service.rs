@@ -15,7 +15,6 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
-/// A port of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServicePort {

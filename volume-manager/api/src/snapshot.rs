@@ -96,7 +96,6 @@ pub struct ContentStatus {
     pub error: Option<String>,
 }
 
-/// A class of snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotClass {

@@ -46,7 +46,6 @@ pub struct Claim {
     pub status: ClaimStatus,
 }
 
-/// The spec of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimSpec {
@@ -87,7 +86,6 @@ pub struct ClaimTemplate {
     pub spec: ClaimSpec,
 }
 
-/// The phase of a claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ClaimPhase {
     /// No volume is bound to the claim.
@@ -99,7 +97,6 @@ pub enum ClaimPhase {
     Lost,
 }
 
-/// The status of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimStatus {
@@ -158,7 +155,6 @@ pub struct Volume {
     pub access_modes: Vec<AccessMode>,
     /// The claim it is bound to.
     pub claim: Option<ClaimReference>,
-    /// Options of its mounts.
     pub mount_options: Vec<String>,
     /// A directory or a device; an object without it is refused.
     pub mode: Option<VolumeMode>,

@@ -41,7 +41,7 @@ pub enum JsonError {
     Deserialize {
         /// The full name of the type.
         message: String,
-        /// The error of serde.
+        /// Why the JSON does not fit.
         #[source]
         source: serde_json::Error,
     },

@@ -8,7 +8,6 @@ use crate::mount_table::DeviceNumber;
 /// The longest file that is read as a whole, in bytes: far longer than any file that a node keeps for itself.
 pub const LARGEST: u64 = 16 << 20;
 
-/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     Directory,

@@ -52,7 +52,6 @@ impl Registry {
         Err(PickError::Several { names })
     }
 
-    /// The plugin with a name.
     pub fn by_name(&self, name: &PluginName) -> Result<&Arc<dyn VolumePlugin>, Unfit> {
         let found = self.plugins.iter().find(|plugin| &plugin.name() == name);
         found.ok_or_else(|| Unfit::NoPlugin { plugin: name.to_string() })

@@ -18,7 +18,7 @@ pub struct Spec {
 /// The source of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SpecSource {
-    /// An inline volume of a pod.
+    /// A volume that a pod describes itself.
     Inline(Arc<PodVolume>),
     Persistent(Arc<Volume>),
 }

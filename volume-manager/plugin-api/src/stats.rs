@@ -3,9 +3,7 @@
 /// A report about the volume of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeStats {
-    /// In bytes.
     pub bytes: Option<Usage>,
-    /// In inodes.
     pub inodes: Option<Usage>,
     /// The driver's message, if it reports an abnormal condition.
     pub abnormal: Option<String>,

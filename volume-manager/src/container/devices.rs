@@ -13,7 +13,6 @@ use super::{ContainerError, Request};
 pub struct Device {
     /// The link to it on the node.
     pub host_path: PathBuf,
-    /// Its path in the container.
     pub container_path: PathBuf,
     /// The permissions in its control group: `r`, or `mrw`.
     pub permissions: &'static str,

@@ -84,7 +84,6 @@ fn belongs_to_pod(volume: &VolumeName, plugin: &PluginName, pod: &PodUid) -> boo
     name.is_some_and(|name| name.strip_prefix(pod.as_str()).is_some_and(|rest| rest.starts_with('-')))
 }
 
-/// The name of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationName {

@@ -18,7 +18,6 @@ use crate::plugin::testing::{Bench, DRIVER};
 use testing::MemoryApi;
 use words::{expanding, verifying};
 
-/// A node in a zone.
 fn node(zone: &str) -> Node {
     let mut node = Node { meta: Meta::named("", "node-1"), ..Node::default() };
     node.meta.labels.insert("zone".to_owned(), zone.to_owned());

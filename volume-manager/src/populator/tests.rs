@@ -61,7 +61,7 @@ impl Fixture {
         self.gives(pod, number, volumes)
     }
 
-    /// A pod has a volume.
+    /// Enters the volume into the actual state, as one that the pod has mounted.
     fn has(&mut self, pod: &Pod, volume: &str, spec: Spec) {
         let (volume, spec) = (volume.into(), Arc::new(spec));
         let attached = Transition::Attached {

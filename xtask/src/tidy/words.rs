@@ -10,10 +10,20 @@ const NO_SUBJECT: &[&str] =
     &["what", "who", "whose", "which", "where", "whoever", "nobody", "somebody", "one"];
 
 /// Words that add nothing to a name.
-const FILLERS: &[&str] = &["a", "an", "the", "its", "their", "this", "of"];
+const FILLERS: &[&str] =
+    &["a", "an", "the", "its", "their", "this", "of", "for", "in", "by", "with", "to", "own", "itself"];
 
-/// A comment of at most this many words has to add something to the name below it.
-const SHORT: usize = 3;
+/// Words that say no more than a name that is the same everywhere.
+const SYNONYMS: &[(&str, &[&str])] = &[
+    ("path", &["file", "directory", "socket"]),
+    ("source", &["answer", "cause", "error", "kernel", "why", "what", "was", "is", "wrong"]),
+    ("pid", &["number"]),
+    ("id", &["number", "identity"]),
+    ("uid", &["identity"]),
+];
+
+/// A comment of at most this many words has to add something to the line below it.
+const SHORT: usize = 6;
 
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -44,7 +54,7 @@ fn names(text: &str) -> impl Iterator<Item = (usize, String)> {
     found.into_iter()
 }
 
-/// One-line comments whose every word stands in the name of the item below them.
+/// One-line comments whose every word stands in the declaration below them: its name, types and values.
 fn echoes(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines: Vec<&str> = text.lines().collect();
     (0..lines.len()).filter_map(move |at| {
@@ -52,24 +62,36 @@ fn echoes(text: &str) -> impl Iterator<Item = (usize, &str)> {
         let alone = at == 0 || !lines[at - 1].trim_start().starts_with("///");
         let below = lines[at + 1..].iter().find(|line| !line.trim_start().starts_with("#["))?;
         let name = named(below)?;
-        (alone && repeats(comment, name)).then_some((at + 1, name))
+        (alone && repeats(comment, name, below)).then_some((at + 1, name))
     })
 }
 
-fn repeats(comment: &str, name: &str) -> bool {
-    let words: Vec<String> = comment
-        .split_whitespace()
-        .map(|word| word.trim_matches(['.', '`', ',', ':']).to_lowercase())
-        .collect();
-    let parts = parts(name);
-    words.len() <= SHORT
-        && words
-            .iter()
-            .filter(|word| !FILLERS.contains(&word.as_str()))
-            .all(|word| parts.iter().any(|part| part == word))
+fn repeats(comment: &str, name: &str, declaration: &str) -> bool {
+    let words: Vec<String> = comment.split_whitespace().map(stem).collect();
+    let declared: Vec<String> =
+        declaration.split(|c: char| !c.is_alphanumeric() && c != '_').flat_map(parts).collect();
+    let synonyms = SYNONYMS.iter().find(|(common, _)| *common == name).map_or(&[][..], |(_, words)| words);
+    let says = |word: &String| {
+        !FILLERS.contains(&word.as_str()) && !synonyms.contains(&word.as_str()) && !declared.contains(word)
+    };
+    is_id(comment) || words.len() <= SHORT && !words.iter().any(says)
 }
 
-/// The words a name is made of, in lower case.
+/// Whether a comment is the id of a promise or an invariant, which the rule below it states itself.
+fn is_id(comment: &str) -> bool {
+    let id = ["DRV-", "INV-"].iter().find_map(|prefix| comment.strip_prefix(prefix));
+    id.is_some_and(|number| number.trim_end_matches('.').chars().all(|c| c.is_ascii_digit()))
+}
+
+/// A word in lower case without its genitive and its plural, so that "the driver's mounts" is found in `DriverMount`.
+fn stem(word: &str) -> String {
+    let word = word.trim_matches(['.', '`', ',', ':']).to_lowercase();
+    let word = word.strip_suffix("'s").unwrap_or(&word);
+    let singular = word.strip_suffix('s').filter(|rest| rest.len() > 2);
+    singular.unwrap_or(word).to_owned()
+}
+
+/// The words a name is made of, in lower case and in the singular.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for c in name.chars() {
@@ -81,7 +103,7 @@ fn parts(name: &str) -> Vec<String> {
         }
     }
     parts.retain(|part| !part.is_empty());
-    parts
+    parts.iter().map(|part| stem(part)).collect()
 }
 
 /// The name of what a line declares: an item, a field or a variant.
@@ -153,12 +175,20 @@ mod tests {
             "/// A loop device.\n#[derive(Debug)]\npub struct LoopDevice;",
             "/// Mounts.\nfn mounts() {}",
             "/// Attach.\nAttach(Volume),",
+            "/// The names of the volumes.\npub fn names(volumes: &[Volume]) {",
+            "/// The driver's process.\npub fn driver(&self) -> Process {",
+            "/// The kernel's answer.\n#[source]\nsource: io::Error,",
+            "/// The file.\npath: PathBuf,",
+            "/// DRV-010.\npub(super) static CREATED: Rule = Rule {",
         ] {
             assert_eq!(found(bad), 1, "{bad}");
         }
         for good in [
             "/// The volume to grow.\nvolume: Volume,",
             "/// Bytes.\nsize: u64,",
+            "/// Absolute.\npath: PathBuf,",
+            "/// The answer, masked.\nanswer: String,",
+            "/// DRV-010, and only where the name is kept.\nstatic CREATED: Rule = Rule {",
             "/// The volume.\n/// It may be gone.\nvolume: Volume,",
             "/// The volume.\n\nlet x = 1;",
         ] {

@@ -11,7 +11,6 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 use super::damage::is_unknowable;
 use super::staging::handle;
 
-/// The kind of attachments.
 const ATTACHMENT: ObjectKind = ObjectKind::Attachment;
 
 /// The persistent volume of a handle, if the trace has its object.

@@ -22,7 +22,6 @@ pub(super) static LADDER: Rule = Rule {
 /// The longest wait, in milliseconds.
 const CAP_MS: f64 = 122_000.0;
 
-/// The kind of claims.
 const CLAIM: ObjectKind = ObjectKind::Claim;
 
 /// The operation that grows a volume.

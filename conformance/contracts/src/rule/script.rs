@@ -70,7 +70,6 @@ fn judged(rule: &'static Rule, script: &str, pods: &[&str]) -> (Vec<Violation>, 
     (found, judge.tried().contains(rule.id))
 }
 
-/// The trace of a script.
 pub(crate) fn trace(script: &str) -> Vec<TraceLine> {
     let mut writer = Writer::default();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {

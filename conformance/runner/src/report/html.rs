@@ -173,7 +173,6 @@ fn cases(page: &mut String, run: &RunRecord) {
     cases.into_iter().for_each(|case| case::write(page, case));
 }
 
-/// A status in words.
 fn words(status: Status) -> String {
     match status {
         Status::SkippedDriver => "skipped for the driver".to_owned(),

@@ -137,7 +137,6 @@ impl Bed {
         Some(("volproof-canary".to_owned(), canaries.get(method)?.clone()))
     }
 
-    /// The last request of a method.
     pub(crate) fn last_request(&self, method: &str) -> Result<Value> {
         let trace = self.journal.trace();
         let last = trace.into_iter().rev().find_map(|line| match line.event {

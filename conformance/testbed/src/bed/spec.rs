@@ -19,7 +19,6 @@ pub(crate) struct VolumeSpec {
     pub(crate) single_pod: bool,
     /// The type of its file system, if the case does not leave that to the manifest.
     pub(crate) fs_type: Option<String>,
-    /// Options of its mounts.
     pub(crate) mount_options: Vec<String>,
     /// The group in the annotation of its persistent volume.
     pub(crate) gid: Option<u32>,

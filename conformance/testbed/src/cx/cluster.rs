@@ -120,7 +120,6 @@ impl ClaimBuilder {
         self
     }
 
-    /// With a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self
@@ -139,7 +138,6 @@ impl ClaimBuilder {
         self.size(snapshot.size)
     }
 
-    /// With the attributes of a class.
     pub fn attributes(mut self, class: &str) -> Self {
         class.clone_into(&mut self.spec.attributes_class);
         self

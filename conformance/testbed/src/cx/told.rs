@@ -14,7 +14,6 @@ impl Cx {
         self.shared.bed.says().plugin.contains(capability)
     }
 
-    /// The topology of the node.
     pub fn node_topology(&self) -> Value {
         json!({ "segments": self.shared.bed.says().topology })
     }

@@ -72,7 +72,6 @@ impl VolumeBuilder {
         self
     }
 
-    /// With a size in bytes.
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self

@@ -43,7 +43,7 @@ impl Objects<'_> {
             .collect()
     }
 
-    /// The resource of a path.
+    /// Fails if there is no such resource, or if the path does not name an object as the resource needs it.
     pub(super) fn resource(&self, path: &ObjectPath) -> Result<Resource, Refused> {
         let same = |resource: &Resource| {
             resource.group == path.group && resource.version == path.version && resource.plural == path.plural

@@ -14,7 +14,7 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    /// The token for a request.
+    /// Issues a token that lasts an hour if the request names no time.
     pub(super) fn at(now: Duration, request: &TokenRequest) -> Token {
         let lasts = request.expiration.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(3600);
         let until = now + Duration::from_secs(lasts);

@@ -98,7 +98,6 @@ pub enum Step {
     Modify {
         /// Its index in [`Scenario::volumes`](super::Scenario::volumes).
         volume: usize,
-        /// The class of attributes.
         class: Attributes,
     },
     /// A new pod that uses these volumes is bound to the other node.

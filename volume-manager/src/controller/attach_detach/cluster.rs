@@ -40,7 +40,7 @@ pub(super) struct Wanted {
     pub(super) pods: BTreeMap<PodUid, Arc<Pod>>,
 }
 
-/// The wanted volumes by node.
+/// Volumes that pods of a node want.
 pub(super) type Desired = BTreeMap<(VolumeName, NodeName), Wanted>;
 
 impl Cluster {

@@ -67,7 +67,6 @@ impl Reports {
     }
 }
 
-/// The volumes of a report.
 pub(super) fn names(report: &[AttachedVolume]) -> BTreeSet<VolumeName> {
     report.iter().map(|volume| volume.name.clone()).collect()
 }

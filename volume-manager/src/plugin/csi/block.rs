@@ -137,7 +137,7 @@ async fn block_capability(
     Ok(capability::block(capability::access_mode(&volume.access_modes, multi_writer)))
 }
 
-/// Writes the volume's record.
+/// Writes `vol_data.json` of a block volume.
 async fn write_record(cx: &OperationContext, volume: &CsiVolume) -> Result<(), Failure> {
     let dir = cx.paths.csi_block_data(&volume.inner);
     make_dir(cx, &dir, PREPARE).await?;

@@ -139,7 +139,6 @@ async fn a_growth_that_fails_keeps_the_pod_waiting_and_says_why() {
     assert_eq!(claim.status.conditions[0].kind, "NodeResizeError");
 }
 
-/// The marks of a story.
 fn marks(story: &str) -> Vec<&str> {
     story.lines().filter_map(|line| line.strip_prefix("mark ")).collect()
 }
