@@ -184,6 +184,83 @@ fn a_manifest_that_is_no_toml() {
 }
 
 #[test]
+fn unknown_name_to_explain_has_the_nearest() {
+    check(
+        |volproof| volproof.args("explain DRV-999"),
+        expect![[r#"
+        exit 3
+        --- stderr
+        error: nothing here is called `DRV-999`
+          nearest: DRV-099
+                   DRV-009
+                   DRV-019
+
+          hint: `volproof explain` lists the names of promises, invariants and needs, `volproof list` the cases
+    "#]],
+    );
+}
+
+#[test]
+fn unknown_kernel_has_all_by_version() {
+    check(
+        |volproof| volproof.args("vm fetch 9.9"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: no kernel is called `9.9`; there are 5.10, 6.1, 6.12, 6.18
+    "#]],
+    );
+}
+
+#[test]
+fn report_of_no_directory_has_a_hint() {
+    check(
+        |volproof| volproof.args("report nosuchdir"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot read `nosuchdir/results.json`
+          No such file or directory (os error 2)
+
+          hint: name a directory that `volproof run --report DIR` wrote
+    "#]],
+    );
+}
+
+#[test]
+fn driver_that_exits_silently_has_a_hint() {
+    check(
+        |volproof| volproof.args("run --driver-cmd false"),
+        expect![[r#"
+        exit 4
+        --- stderr
+        error: cannot use the driver: it exited at once (status 1)
+
+          hint: it printed nothing; start its command by hand, with a log that tells more
+    "#]],
+    );
+}
+
+#[test]
+fn lines_fit_the_terminal() {
+    check(
+        |volproof| volproof.env("COLUMNS", "40").args("explain DRV-999"),
+        expect![[r#"
+            exit 3
+            --- stderr
+            error: nothing here is called `DRV-999`
+              nearest: DRV-099
+                       DRV-009
+                       DRV-019
+
+              hint: `volproof explain` lists the
+              names of promises, invariants and
+              needs, `volproof list` the cases
+        "#]],
+    );
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest() {
     check_manifest(
         "name = \"a.example.com\"\ncomand = [\"./driver\"]\n",
@@ -234,8 +311,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
-              nearest: csi::publish::volume_is_published_again_by_itself
-              nearest: csi::process::publish_cut_by_death_is_undone
+                       csi::publish::volume_is_published_again_by_itself
+                       csi::process::publish_cut_by_death_is_undone
         "#]],
     );
 }

@@ -11,12 +11,15 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use testbed::case::CaseId;
 use tokio::runtime::Runtime;
 
+use crate::terminal::note;
 use harness::ledger::LedgerError;
 use harness::printable::printable;
 use runner::dispatch::Ledger;
 use runner::exit_code;
+use runner::report::wrap::{fit, width_of};
 
 mod check;
 mod compare;
@@ -261,8 +264,14 @@ fn print_error(exit: &Exit, colour: bool) -> u8 {
     let style = if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
     // If standard error is closed, only the exit code reports the error.
     let text = exit.to_string();
-    drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
+    note!("{style}error:{style:#} {}", printable(&text));
     exit.code
+}
+
+/// Lines that suggest names, one on each.
+fn nearest_lines(names: &[CaseId]) -> impl Iterator<Item = String> {
+    let labels = std::iter::once("nearest:").chain(std::iter::repeat("        "));
+    names.iter().zip(labels).map(|(name, label)| format!("{label} {name}"))
 }
 
 /// The file of a program that is called without a path, as a shell finds it.
@@ -282,7 +291,7 @@ fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> u8 {
 fn refuse(mut error: clap::Error) -> ! {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.clone(),
-        _ => error.exit(),
+        _ => end(&error),
     };
     let sorted = |word: &str| {
         let mut letters: Vec<char> = word.chars().collect();
@@ -294,6 +303,17 @@ fn refuse(mut error: clap::Error) -> ! {
     let meant = named.filter(|name| sorted(name) == sorted(&typed)).map(str::to_owned).next();
     if let (None, Some(meant)) = (error.get(ContextKind::SuggestedSubcommand), meant) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
+    }
+    end(&error)
+}
+
+/// Ends as clap does, with its text fitted to the terminal.
+fn end(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        let text = fit(&error.render().ansi().to_string(), width_of(std::io::stderr()));
+        // If standard error is closed, only the exit code reports the error.
+        drop(write!(anstream::stderr(), "{text}"));
+        std::process::exit(error.exit_code());
     }
     error.exit()
 }

@@ -18,6 +18,7 @@ mod command;
 pub mod compare;
 mod embed;
 mod play;
+mod terminal;
 mod watch;
 
 pub use embed::test;

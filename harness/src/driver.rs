@@ -200,6 +200,9 @@ impl DriverError {
             Self::NoDirectory { .. } => Some(
                 "`directory` is relative to the directory of the manifest; one below `{state}` has to be made by `prepare`",
             ),
+            Self::Exited { tail, .. } if tail.is_empty() => {
+                Some("it printed nothing; start its command by hand, with a log that tells more")
+            }
             Self::OtherName { .. } => Some("correct `name` in the manifest, or leave it out"),
             _ => None,
         }

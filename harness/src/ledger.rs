@@ -242,14 +242,16 @@ impl Run {
     /// Makes the run's directory and its ledger.
     pub fn begin(place: Place) -> Result<Run, LedgerError> {
         let Place { id, dir } = place;
-        if let Some(base) = dir.parent() {
-            let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(base);
-            made.map_err(|source| failed("create", base, source))?;
-            check_private(base)?;
-        }
+        let base = dir.parent().unwrap_or(&dir);
         loop {
-            let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir);
-            made.map_err(|source| failed("create", &dir, source))?;
+            // The end of another run removes the directory of the runs if that is empty; with a run in it, it stays.
+            let is_gone = |made: &Result<(), LedgerError>| matches!(made, Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound);
+            let made =
+                make_private(base).and_then(|()| make_private(&dir)).and_then(|()| check_private(base));
+            if is_gone(&made) {
+                continue;
+            }
+            made?;
             // A sweep that looks between these two steps takes the empty directory for a dead run's and
             // removes it; then this run tries again.
             let Some(alive) = hold(&dir)? else { continue };
@@ -294,6 +296,14 @@ pub fn base() -> PathBuf {
     }
 }
 
+/// Removes the directory of the runs if it is empty and lies among the temporary files.
+pub(crate) fn leave(base: &Path) {
+    if base.parent() == Some(&std::env::temp_dir()) {
+        // Another run may have begun there: then it is not empty.
+        let _ = fs::remove_dir(base);
+    }
+}
+
 /// How the name of a directory begins that a run makes for itself.
 pub const SCRATCH: &str = "volproof-";
 
@@ -309,6 +319,13 @@ pub fn scratch_name(run: &str) -> String {
 pub fn run_of(ledger: &Path) -> String {
     let directory = ledger.parent().and_then(Path::file_name).unwrap_or_default();
     directory.to_string_lossy().into_owned()
+}
+
+/// Makes a directory that only this user may use, unless there is one.
+fn make_private(path: &Path) -> Result<(), LedgerError> {
+    let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
+    made.map_err(|source| failed("create", path, source))?;
+    check_private(path)
 }
 
 /// Refuses a directory of runs that is not this user's own: a link, another user's, or open to others.

@@ -76,7 +76,7 @@ impl Images {
     pub fn find(&self, name: &str) -> Result<&Kernel, UnknownKernel> {
         self.kernels.iter().find(|kernel| kernel.name == name).ok_or_else(|| UnknownKernel {
             asked: name.to_owned(),
-            known: self.kernels.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", "),
+            known: self.names_by_version().join(", "),
             nearest: self
                 .kernels
                 .iter()
@@ -85,6 +85,15 @@ impl Images {
                 .max_by(|a, b| a.0.total_cmp(&b.0))
                 .map(|(_, name)| name.clone()),
         })
+    }
+}
+
+impl Images {
+    /// The names of the kernels, the oldest first.
+    fn names_by_version(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        names.sort_by_key(|name| name.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>());
+        names
     }
 }
 

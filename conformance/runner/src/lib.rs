@@ -19,6 +19,7 @@ pub mod logs;
 pub mod merge;
 pub mod message;
 pub mod played;
+pub mod program;
 pub mod promises;
 pub mod registry;
 pub mod report;

@@ -7,6 +7,7 @@ pub mod json;
 pub mod junit;
 pub mod line;
 mod skips;
+pub mod wrap;
 
 use crate::event::Event;
 

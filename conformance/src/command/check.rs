@@ -7,6 +7,7 @@ use contracts::rule::Rest;
 
 use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
+use crate::terminal::say;
 use harness::printable::printable;
 use runner::exit_code;
 
@@ -39,9 +40,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         println!("{}", serde_json::to_string_pretty(&judgement).expect("a judgement is made of texts"));
     } else {
         if flags.verbose {
-            println!("{}", printable(&judgement.in_full().to_string()));
+            say!("{}", printable(&judgement.in_full().to_string()));
         }
-        println!("{}", printable(&judgement.to_string()));
+        say!("{}", printable(&judgement.to_string()));
     }
     Ok(match (judgement.is_bad(), judgement.says_something()) {
         (true, _) => exit_code::CASES_FAILED,

@@ -7,6 +7,7 @@ use harness::printable::printable;
 
 use super::Exit;
 use crate::compare::{Trace, Unreadable, compare};
+use crate::terminal::say;
 use runner::exit_code;
 
 /// Compare two traces.
@@ -31,10 +32,10 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     if flags.json {
         println!("{}", serde_json::to_string_pretty(&comparison).expect("a comparison is made of texts"));
     } else if comparison.same {
-        println!("the same story");
+        say!("the same story");
     } else {
         let text = format!(" - {}\n + {}\n\n{comparison}", flags.first.display(), flags.second.display());
-        print!("{}", printable(&text));
+        say!("{}", printable(&text).trim_end_matches('\n'));
     }
     Ok(if comparison.same { exit_code::OK } else { exit_code::CASES_FAILED })
 }

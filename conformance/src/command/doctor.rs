@@ -4,6 +4,7 @@ use clap::Args;
 use harness::facts::{Absence, Fact, Facts};
 
 use super::{Exit, look};
+use crate::terminal::say;
 use runner::exit_code;
 use runner::report::line::count;
 use testbed::case::{self, Case};
@@ -14,18 +15,18 @@ pub(super) struct Flags {}
 
 pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
     let facts = Facts::get();
-    println!("{:>10} {}\n", "Kernel", facts.kernel());
-    facts.all().for_each(|(fact, absence)| println!("{}", line(fact, absence)));
+    say!("{:>10} {}\n", "Kernel", facts.kernel());
+    facts.all().for_each(|(fact, absence)| say!("{}", line(fact, absence)));
     look::can_sandbox(facts)?;
 
     let all = case::all();
     let whatever = possible(facts, &all, &[]);
-    println!();
+    say!("");
     if !facts.has(Fact::Root) {
         let rootless = possible(facts, &all, &[Fact::Root]);
-        println!("{rootless} of {} can run here with a driver that needs no root,", count(all.len(), "case"));
+        say!("{rootless} of {} can run here with a driver that needs no root,", count(all.len(), "case"));
     }
-    println!(
+    say!(
         "{whatever} of {} can run here with any driver; what the driver can do, `run` asks it",
         count(all.len(), "case")
     );

@@ -12,6 +12,7 @@ use harness::sandbox::visit::{self, Found, Visit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::Exit;
+use crate::terminal::note;
 use runner::exit_code;
 use testbed::failure::chain;
 
@@ -40,12 +41,12 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let Found { visits, unreadable } = visit::all().map_err(anyhow::Error::from)?;
     for error in &unreadable {
         let warning = format!("{}; what its run has kept is not listed", chain(error).join(": "));
-        eprintln!("warning: {}", printable(&warning));
+        note!("warning: {}", printable(&warning));
     }
     let visit = choose(&visits, flags.case.as_deref(), flags.run.as_deref())?;
     visit.enter().map_err(anyhow::Error::from)?;
     if flags.command.is_empty() && std::io::stderr().is_terminal() {
-        eprintln!("in the sandbox of {}, which goes when its run does; `exit` leaves it", visit.name());
+        note!("in the sandbox of {}, which goes when its run does; `exit` leaves it", visit.name());
     }
     let shell = std::env::var("SHELL").ok().filter(|shell| std::path::Path::new(shell).is_file());
     let shell = vec![shell.unwrap_or_else(|| "/bin/sh".to_owned())];
@@ -61,7 +62,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     unsafe { command.pre_exec(|| Ok(ignore_interrupts(SigHandler::SigDfl)?)) };
     let ended = command.status().map_err(unusable)?;
     if ended.signal() == Some(Signal::SIGKILL as i32) {
-        eprintln!("the sandbox of {} has ended", visit.name());
+        note!("the sandbox of {} has ended", visit.name());
     }
     let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal)).unwrap_or_default();
     Ok(u8::try_from(code).unwrap_or(u8::MAX))

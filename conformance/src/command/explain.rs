@@ -2,15 +2,14 @@
 
 mod words;
 
-use std::io::Write;
-
 use clap::Args;
 use contracts::promise::Promise;
 use contracts::rule::Rule;
 use contracts::{manager, promise};
 use harness::manifest::Sabotage;
 
-use super::Exit;
+use super::{Exit, nearest_lines};
+use crate::terminal::say;
 use runner::exit_code;
 use runner::registry::{self, Entry};
 use runner::select;
@@ -39,8 +38,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         [] => overview(),
         names => names.iter().map(explained).collect::<Result<Vec<_>, Exit>>()?.join("\n\n"),
     };
-    // A pipe that its reader closes early is no error.
-    drop(writeln!(std::io::stdout(), "{}", text.trim_end()));
+    say!("{}", text.trim_end());
     Ok(exit_code::OK)
 }
 
@@ -181,6 +179,9 @@ fn unknown(name: &str) -> Exit {
         .chain(promise::all().map(|promise| CaseId::new(promise.id)))
         .collect();
     let nearest = select::nearest(name, &known);
-    let lines = nearest.iter().map(|id| format!("nearest: {id}"));
-    Exit::new(exit_code::NOTHING_RAN, format!("nothing here is called `{name}`")).details(lines)
+    Exit::new(exit_code::NOTHING_RAN, format!("nothing here is called `{name}`"))
+        .details(nearest_lines(&nearest))
+        .hint(
+            "`volproof explain` lists the names of promises, invariants and needs, `volproof list` the cases",
+        )
 }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Exit;
+use crate::terminal::say;
 use runner::exit_code;
 
 /// Write a commented driver.toml.
@@ -156,9 +157,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     })?;
     file.write_all(text.as_bytes())
         .map_err(|error| Exit::environment(format!("cannot write `{path}`")).details([error.to_string()]))?;
-    commented.iter().for_each(|line| println!("  {}", &line[4..]));
+    commented.iter().for_each(|line| say!("  {}", &line[4..]));
     let next = if flags.driver_cmd.is_some() { "run" } else { "look at `command`, then run" };
-    println!("wrote {path}\n\n  next: {next}\n    volproof run --driver {path}");
+    say!("wrote {path}\n\n  next: {next}\n    volproof run --driver {path}");
     Ok(exit_code::OK)
 }
 

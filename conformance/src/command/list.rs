@@ -7,6 +7,7 @@ use contracts::promise::Promise;
 
 use super::Exit;
 use super::run::{About, no_match};
+use crate::terminal;
 use runner::exit_code;
 use runner::registry::{self, Entry};
 use runner::select::{Selection, Shard};
@@ -70,9 +71,16 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
             }
         };
     }
-    // A reader that closes the pipe early has seen enough.
-    drop(std::io::stdout().write_all(out.as_bytes()));
+    print(&out, flags.format);
     Ok(if cases.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK })
+}
+
+/// Prints a list. A reader that closes the pipe early has seen enough.
+fn print(text: &str, format: Format) {
+    drop(match format {
+        Format::Human => terminal::out().write_all(text.as_bytes()),
+        Format::Terse | Format::Json => std::io::stdout().write_all(text.as_bytes()),
+    });
 }
 
 fn list_promises(flags: &Flags) -> u8 {
@@ -84,8 +92,7 @@ fn list_promises(flags: &Flags) -> u8 {
     let entries = registry::all();
     let chosen = entries.iter().filter(chosen);
     let lines: Vec<String> = chosen.map(|entry| promise_line(entry, flags.format)).collect();
-    // A reader that closes the pipe early has seen enough.
-    drop(std::io::stdout().write_all(lines.concat().as_bytes()));
+    print(&lines.concat(), flags.format);
     if lines.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK }
 }
 

@@ -15,6 +15,7 @@ use super::{Exit, look, run, under_ledger};
 use crate::play::files::Files;
 use crate::play::scenario::{Bad, Scenario};
 use crate::play::{ENOUGH, TRACE};
+use crate::terminal::{note, say};
 use runner::dispatch::Ledger;
 use runner::dispatch::lane::{self, Ended};
 use runner::exit_code;
@@ -88,12 +89,12 @@ pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     };
     run::refuse_running(&manifest, "to play with")?;
     let notes = files.notes(manifest.has_other_node());
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    notes.iter().for_each(|note| note!("note: {note}"));
     let host_paths = files.host_paths();
     match flags.allow_host_path {
         true => manifest.host_paths.extend(opened(&host_paths)?),
         false => host_paths.iter().for_each(|path| {
-            eprintln!("note: what is made or written in `{path}` is thrown away; --allow-host-path leaves it on this machine");
+            note!("note: what is made or written in `{path}` is thrown away; --allow-host-path leaves it on this machine");
         }),
     }
     under_ledger(async |ledger| play(flags, colour, script, manifest, rootless, ledger).await)
@@ -206,10 +207,10 @@ async fn play(
 impl Heard {
     fn take(&mut self, message: Said, flags: &Flags, colour: bool, directory: &Path) {
         match message {
-            Said::Told(line) if !flags.quiet => println!("{line}"),
+            Said::Told(line) if !flags.quiet => say!("{line}"),
             Said::Found(finding) => {
                 let palette = if colour { Palette::coloured() } else { Palette::plain() };
-                print!("{}", FoundLines(palette, &finding));
+                say!("{}", FoundLines(palette, &finding).to_string().trim_end());
                 self.found.push(*finding);
             }
             Said::Exited(code) => {
@@ -219,7 +220,7 @@ impl Heard {
             Said::Played(played) => self.end = Some(Ok(played)),
             Said::Refused(refusal) => self.end = Some(Err(look::refused(refusal))),
             Said::Ready if flags.once => enough(directory),
-            Said::Ready => eprintln!("Ctrl-C takes everything down"),
+            Said::Ready => note!("Ctrl-C takes everything down"),
             _ => {}
         }
     }
@@ -229,14 +230,14 @@ impl Heard {
             std::fs::copy(directory.join(TRACE), trace).map_err(anyhow::Error::from)?;
         }
         for failure in &played.failures {
-            eprintln!("{failure}\n");
+            note!("{failure}\n");
         }
         for line in &played.left {
-            eprintln!("left behind: {line}");
+            note!("left behind: {line}");
         }
         let failed = self.exited.filter(|code| *code != 0 && !flags.shell);
         if let Some(code) = failed {
-            eprintln!("the command ended with exit code {code}");
+            note!("the command ended with exit code {code}");
         }
         let is_broken = self.found.iter().any(Finding::is_fault);
         let is_good = played.failures.is_empty() && played.left.is_empty() && !is_broken && failed.is_none();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Exit;
+use crate::terminal::say;
 use harness::private;
 use runner::difference;
 use runner::event::RunRecord;
@@ -51,9 +52,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     junit::write(&whole, out)?;
     html::write(&whole, out)?;
     if let Some(since) = &whole.since {
-        print!("{}", SinceLines(Palette::plain(), since));
+        say!("{}", SinceLines(Palette::plain(), since).to_string().trim_end());
     }
-    println!("{}", out.join("report.html").display());
+    say!("{}", out.join("report.html").display());
     Ok(if whole.interrupted { exit_code::INTERRUPTED } else { whole.exit_code })
 }
 

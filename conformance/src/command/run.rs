@@ -14,7 +14,7 @@ use harness::nfs_export::Misbehaviour;
 use harness::printable::printable;
 
 use super::vm::{self, Chosen};
-use super::{Called, Exit, report, runtime};
+use super::{Called, Exit, nearest_lines, report, runtime};
 use runner::dispatch::{self, Ledger, Plan};
 use runner::event::{Header, RunRecord, Status};
 use runner::exit_code;
@@ -583,7 +583,7 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
         let ids: Vec<_> = case::all().iter().map(|case| case.id()).collect();
         let nearest = runner::select::nearest(unknown, &ids);
         return Err(Exit::usage(format!("[expected_failures] names `{unknown}`, and there is no such case"))
-            .details(nearest.iter().map(|id| format!("nearest: {id}"))));
+            .details(nearest_lines(&nearest)));
     }
     Ok(manifest)
 }

@@ -22,6 +22,7 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use super::{Exit, run, under_ledger};
+use crate::terminal::{note, say};
 use runner::dispatch::Ledger;
 use runner::event::{RunRecord, Status};
 use runner::exit_code;
@@ -98,7 +99,7 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     let passed = honest.count(Status::Passed);
     if !flags.json {
         let (cases, promises) = (count(passed, "case"), count(names.len(), "promise"));
-        eprintln!("the honest driver passes {cases}; {promises} to break");
+        note!("the honest driver passes {cases}; {promises} to break");
     }
     let attempts = names.iter().map(|sabotage| tries.row_of(*sabotage));
     let mut attempts = futures::stream::iter(attempts).buffered(tries.at_once());
@@ -119,7 +120,7 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     let of = |outcome| rows.iter().filter(|row| **row == outcome).count();
     let (found, noticed, missed) = (of(Outcome::Found), of(Outcome::Noticed), of(Outcome::Missed));
     if !flags.json {
-        println!("\n{found} found, {noticed} noticed as something else, {missed} missed");
+        say!("\n{found} found, {noticed} noticed as something else, {missed} missed");
     }
     Ok(if found == rows.len() { exit_code::OK } else { exit_code::CASES_FAILED })
 }
@@ -175,12 +176,15 @@ impl fmt::Display for Row {
 }
 
 fn tell(row: &Row, json: bool) {
-    let mut out = std::io::stdout().lock();
-    // Whoever has closed the output still gets the exit code.
-    drop(match json {
-        true => writeln!(out, "{}", serde_json::to_string(row).expect("a row is made of texts")),
-        false => writeln!(out, "{row}"),
-    });
+    match json {
+        // If standard output is closed, the exit code still says what was found.
+        true => drop(writeln!(
+            std::io::stdout(),
+            "{}",
+            serde_json::to_string(row).expect("a row is made of texts")
+        )),
+        false => say!("{row}"),
+    }
 }
 
 /// Runs against one driver after the other.

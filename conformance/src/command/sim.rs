@@ -17,6 +17,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Exit;
+use crate::terminal::say;
 use runner::exit_code;
 use runner::report::line::count;
 
@@ -61,7 +62,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     played.progress.finish_and_clear();
     let (statistics, found) = played.result();
     let Some((seed, found)) = found else {
-        println!(
+        say!(
             "{} clean: {} events in {:.1} s",
             count(usize::try_from(flags.seeds).unwrap_or(usize::MAX), "seed"),
             statistics.events,
@@ -150,19 +151,19 @@ impl Played {
 /// Prints a failure with the fewest steps that cause it, and the command that reproduces it.
 fn tell(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
     match found {
-        Found::Panicked => println!("seed {seed}: the simulation panicked"),
+        Found::Panicked => say!("seed {seed}: the simulation panicked"),
         Found::Violated(violated) => {
             let least = ::sim::minimise(*violated);
             print!("{least}");
             if let Some(file) = &flags.trace {
                 write_trace(file, &least).with_context(|| format!("cannot write `{}`", file.display()))?;
-                println!("trace  {}", file.display());
+                say!("trace  {}", file.display());
             }
         }
     }
-    println!("again  volproof sim --first-seed {seed} --seeds 1 --steps {}", flags.steps);
+    say!("again  volproof sim --first-seed {seed} --seeds 1 --steps {}", flags.steps);
     if let Some(commit) = commit() {
-        println!("commit {commit}");
+        say!("commit {commit}");
     }
     Ok(())
 }

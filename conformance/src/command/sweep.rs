@@ -8,6 +8,7 @@ use harness::ledger::age;
 use harness::printable::printable;
 
 use super::{Exit, run};
+use crate::terminal::say;
 use runner::exit_code;
 use runner::report::line::count;
 
@@ -50,13 +51,13 @@ fn list_dead() -> Result<usize, Exit> {
     let dead = janitor::dead().map_err(anyhow::Error::from)?;
     for Dead { run, author, left, unreadable } in &dead {
         let whose = author.as_ref().map(ToString::to_string);
-        say(&format!("run {run} {}", whose.unwrap_or_default()));
-        left.iter().for_each(|line| say(&format!("  would undo {line}")));
-        unreadable.iter().for_each(|why| say(&format!("  cannot be undone: {why}")));
+        tell(&format!("run {run} {}", whose.unwrap_or_default()));
+        left.iter().for_each(|line| tell(&format!("  would undo {line}")));
+        unreadable.iter().for_each(|why| tell(&format!("  cannot be undone: {why}")));
     }
     match dead.len() {
-        0 => println!("nothing to sweep: no run has ended without its janitor"),
-        runs => println!("would sweep {}", count(runs, "run")),
+        0 => say!("nothing to sweep: no run has ended without its janitor"),
+        runs => say!("would sweep {}", count(runs, "run")),
     }
     Ok(0)
 }
@@ -66,13 +67,13 @@ fn sweep() -> Result<usize, Exit> {
     let swept = janitor::sweep().map_err(anyhow::Error::from)?;
     for Swept { run, author, undone } in &swept {
         let whose = author.as_ref().map(ToString::to_string);
-        say(&format!("run {run} {}", whose.unwrap_or_default()));
-        undone.done.iter().for_each(|line| say(&format!("  {line}")));
-        undone.left.iter().for_each(|line| say(&format!("  left: {line}")));
+        tell(&format!("run {run} {}", whose.unwrap_or_default()));
+        undone.done.iter().for_each(|line| tell(&format!("  {line}")));
+        undone.left.iter().for_each(|line| tell(&format!("  left: {line}")));
     }
     match swept.len() {
-        0 => println!("nothing to sweep: no run has ended without its janitor"),
-        runs => println!("swept {}", count(runs, "run")),
+        0 => say!("nothing to sweep: no run has ended without its janitor"),
+        runs => say!("swept {}", count(runs, "run")),
     }
     Ok(swept.iter().map(|swept| swept.undone.left.len()).sum())
 }
@@ -81,7 +82,7 @@ fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
     let all = janitor::reports();
     let Some(least) = flags.reports else {
         if let Some(oldest) = all.first() {
-            println!(
+            say!(
                 "{} of ended runs in {} ({}, the oldest of {} ago); `volproof sweep --reports` removes them",
                 directories(all.len()),
                 std::env::temp_dir().display(),
@@ -96,16 +97,16 @@ fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
     for report in &old {
         let told = format!("{}, written {} ago", report.path.display(), age(report.age));
         if flags.dry_run {
-            say(&format!("would remove {told}"));
+            tell(&format!("would remove {told}"));
             continue;
         }
         match report.remove() {
-            Ok(()) => say(&format!("removed {told}")),
+            Ok(()) => tell(&format!("removed {told}")),
             Err(error) => failed.push(format!("{}: {error}", report.path.display())),
         }
     }
     if !flags.dry_run {
-        println!("removed {} ({})", directories(old.len() - failed.len()), size(&old));
+        say!("removed {} ({})", directories(old.len() - failed.len()), size(&old));
     }
     match failed.is_empty() {
         true => Ok(()),
@@ -125,6 +126,6 @@ fn size(reports: &[Report]) -> String {
     }
 }
 
-fn say(line: &str) {
-    println!("{}", printable(line.trim_end()));
+fn tell(line: &str) {
+    say!("{}", printable(line.trim_end()));
 }

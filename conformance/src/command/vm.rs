@@ -13,6 +13,7 @@ use vm_images::images::{Images, Kernel};
 use vm_images::qemu;
 
 use super::Exit;
+use crate::terminal::say;
 use runner::exit_code;
 
 pub(super) use prepare::{Chosen, at_hand, chosen, guests, packed};
@@ -80,7 +81,7 @@ fn fetch(asked: &[String]) -> Result<u8, Exit> {
     let mut failed = Vec::new();
     for kernel in &kernels {
         match fetched(&cache, kernel) {
-            Ok(how) => println!("{:>10} {kernel}", how),
+            Ok(how) => say!("{:>10} {kernel}", how),
             Err(error) => failed.push(format!("{kernel}: {}", testbed::failure::chain(&error).join(": "))),
         }
     }

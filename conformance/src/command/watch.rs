@@ -19,6 +19,7 @@ use harness::wait::Deadline;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Exit, under_ledger};
+use crate::terminal::{self, note, say};
 use crate::watch::{Address, Findings, Metrics, News, Watched, volumes_on, words};
 use runner::dispatch::Ledger;
 use runner::exit_code;
@@ -123,7 +124,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
     };
     let proxy = Proxy::serve(options, journal.clone())
         .map_err(|error| Exit::environment("cannot listen").details(chain(&error)))?;
-    eprintln!("{}", printable(&head(&name, flags, &earlier)));
+    note!("{}", printable(&head(&name, flags, &earlier)));
 
     let mut watched = Watched::new(root, earlier);
     let mut teller = Teller::new(&name, flags, colour, &journal)?;
@@ -151,7 +152,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
         }
         teller.tell_secrets();
         if last_calls.is_none() && proxy.is_replaced() {
-            eprintln!("another watch listens at {} now", flags.listen.display());
+            note!("another watch listens at {} now", flags.listen.display());
             last_calls = Some(Deadline::after(LAST_CALLS));
         }
         // Calls under way are answered before the connections are closed.
@@ -161,7 +162,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
     }
     drop(proxy);
     let judgement = watched.judgement();
-    println!("\n{}", printable(&journal.masks().hide(&judgement.to_string())));
+    say!("\n{}", printable(&journal.masks().hide(&judgement.to_string())));
     let is_bad = judgement.is_bad() || !teller.secrets.is_empty();
     Ok(if is_bad { exit_code::CASES_FAILED } else { exit_code::OK })
 }
@@ -225,7 +226,7 @@ impl Teller {
 
     fn tell(&mut self, news: &News) {
         let hide = |text: &str| printable(&self.journal.masks().hide(text)).into_owned();
-        let mut out = std::io::stdout().lock();
+        let mut out = terminal::out();
         // If the output is closed, the exit code still reports broken promises.
         drop(match news {
             News::Happened(_) if self.quiet => Ok(()),

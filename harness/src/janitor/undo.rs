@@ -58,10 +58,11 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         remove_sockets(&entries, &mut undone);
         remove_scratch(dir, &entries, &mut undone);
     }
-    if undone.left.is_empty()
-        && let Err(error) = fs::remove_dir_all(dir)
-    {
-        undone.left.push(format!("{}: {error}", dir.display()));
+    if undone.left.is_empty() {
+        match fs::remove_dir_all(dir) {
+            Ok(()) => dir.parent().into_iter().for_each(ledger::leave),
+            Err(error) => undone.left.push(format!("{}: {error}", dir.display())),
+        }
     }
     drop(closed);
     Ok(undone)

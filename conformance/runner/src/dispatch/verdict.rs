@@ -17,6 +17,7 @@ use crate::finding::{Finding, Party};
 use crate::judge;
 use crate::logs::{self, FILES, last_words};
 use crate::message::{Outcome, Said};
+use crate::program;
 use crate::promises::Judged;
 use crate::report::line::count;
 use testbed::case::Case;
@@ -187,7 +188,7 @@ impl Verdict {
 
     /// The command that enters the sandbox of the case.
     fn look(&self, status: Status, case: &CaseReport) -> Option<String> {
-        let enter = format!("volproof enter {}", case.id);
+        let enter = format!("{} enter {}", program::name(), case.id);
         match self.is_kept {
             true => Some(format!("{enter} --run {}", self.run)),
             false if self.in_guest || !status.is_bad() => None,
@@ -292,7 +293,11 @@ pub(super) fn hints(run: &RunRecord) -> Vec<String> {
         );
     }
     if run.exit_code == exit_code::NOTHING_RAN {
-        hints.push("no case ran, so the run proves nothing (exit 3)".to_owned());
+        let proof = match run.promises.iter().any(|promise| promise.judged_in > 0) {
+            true => "the promises above are judged by the driver's first answers alone",
+            false => "the run proves nothing",
+        };
+        hints.push(format!("no case ran, so {proof} (exit 3)"));
     }
     hints
 }

@@ -12,6 +12,7 @@ use super::Reporter;
 use super::line::{Details, HeaderLines, Palette, StatusLine, SummaryLines, count};
 use crate::event::{CaseReport, Event};
 use crate::finding::Finding;
+use crate::program;
 use testbed::case::CaseId;
 
 /// Writes a run for people.
@@ -72,16 +73,16 @@ impl<W: Write> Human<W> {
             Event::Interrupted { running, sweep: Some(sweep) } => {
                 writeln!(self.out, "\n  interrupted again: left {} to die", count(running.len(), "case"))?;
                 for thing in sweep {
-                    writeln!(self.out, "  `volproof sweep` would undo: {thing}")?;
+                    writeln!(self.out, "  `{} sweep` would undo: {thing}", program::name())?;
                 }
                 if sweep.is_empty() {
-                    writeln!(self.out, "  `volproof sweep` would find nothing to undo")?;
+                    writeln!(self.out, "  `{} sweep` would find nothing to undo", program::name())?;
                 }
             }
             Event::Kept { cases } => {
                 writeln!(self.out, "  kept until Ctrl-C, for a look from another terminal:")?;
                 for case in cases {
-                    writeln!(self.out, "    volproof enter {case}")?;
+                    writeln!(self.out, "    {} enter {case}", program::name())?;
                 }
             }
             Event::RunFinished(run) => write!(self.out, "{}", SummaryLines(palette, run))?,

@@ -30,7 +30,7 @@ pub fn write_results(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
 /// An error while the results of a run are read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    #[error("it cannot be read")]
+    #[error(transparent)]
     Unreadable(#[from] io::Error),
     #[error("it holds no results of a run")]
     Malformed(#[from] serde_json::Error),

@@ -9,6 +9,7 @@ use contracts::promise::Strength;
 use super::skips::SkipLines;
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
+use crate::program;
 use crate::promises::Counts;
 use crate::since::{Since, Slower};
 use testbed::case::CaseId;
@@ -411,7 +412,7 @@ impl Display for StartHere<'_> {
         write!(f, "  start here: {contract} ({})   {again}", count(1 + first.also_in.len(), "case"))?;
         match contract.as_str() == first.case.as_str() {
             true => writeln!(f),
-            false => writeln!(f, "   volproof explain {contract}"),
+            false => writeln!(f, "   {} explain {contract}", program::name()),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::play::CHANGED;
 use crate::play::files::Files;
+use crate::terminal::note;
 
 /// The pause between two looks at the files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -27,7 +28,7 @@ pub(super) async fn follow(files: &[PathBuf], directory: &Path) {
         }
         applied = now;
         if let Err(why) = give(files, directory) {
-            eprintln!("what is played stays as it is: {why}");
+            note!("what is played stays as it is: {why}");
         }
     }
 }

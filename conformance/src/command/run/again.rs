@@ -1,5 +1,7 @@
 //! The command that runs one case again, as the user would type it. Touches nothing.
 
+use runner::program::{self, quoted};
+
 use super::super::Called;
 
 /// The command line of this run with a case's id instead of the selection.
@@ -8,7 +10,7 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
         ["--exclude", "--shard", "--repeat", "--report", "--since", "--jobs", "--format"];
     // A build tool passes on the command that the user typed.
     let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
-    let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
+    let mut kept = vec![start.clone().unwrap_or_else(|| format!("{} run", program::name()))];
     let mut words = called.words.iter().skip(1).filter(|word| *word != "run");
     while let Some(word) = words.next() {
         let flag = word.split('=').next().unwrap_or_default();
@@ -21,16 +23,6 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
         }
     }
     kept.join(" ")
-}
-
-/// A word, quoted for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
@@ -46,12 +38,5 @@ mod tests {
         assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");
         let called = Called { start: Some("cargo test --test driver --".into()), ..called };
         assert_eq!(again(&called, &filters), "cargo test --test driver -- --driver-cmd x --seed 7");
-    }
-
-    #[test]
-    fn a_word_survives_the_shell() {
-        assert_eq!(quoted("--driver=a.toml"), "--driver=a.toml");
-        assert_eq!(quoted("./d --endpoint={endpoint}"), "'./d --endpoint={endpoint}'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

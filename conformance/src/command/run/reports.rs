@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Exit;
 use super::{Flags, Format};
+use crate::terminal;
 use harness::ledger::MARK;
 use harness::printable::NoCommands;
 use harness::private;
@@ -127,7 +128,7 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
         if flags.format == Format::Github || std::env::var_os("GITHUB_ACTIONS").is_some() {
             return Box::new(Human::new(NoCommands::new(io::stdout()), palette, flags.verbose));
         }
-        let human = Human::new(io::stdout(), palette, flags.verbose);
+        let human = Human::new(terminal::out(), palette, flags.verbose);
         let live = io::stdout().is_terminal() && io::stderr().is_terminal();
         Box::new(if live { human.with_live_line() } else { human })
     };

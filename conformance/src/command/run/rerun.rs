@@ -11,6 +11,7 @@ use harness::manifest::Manifest;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::{Exit, on_path, runtime};
+use crate::terminal::note;
 
 /// The pause between two looks at the files.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -49,7 +50,7 @@ impl Watched {
     /// Waits until a file has changed, and all files exist and are completely written. Returns `false` after Ctrl-C.
     pub(super) fn wait(&self) -> Result<bool, Exit> {
         let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.display())).collect();
-        eprintln!("  runs again when {} changes; Ctrl-C ends it", names.join(" or "));
+        note!("  runs again when {} changes; Ctrl-C ends it", names.join(" or "));
         runtime()?.block_on(async {
             let failed = |error: std::io::Error| {
                 Exit::environment("cannot listen for signals").details([error.to_string()])

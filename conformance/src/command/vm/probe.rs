@@ -8,12 +8,13 @@ use vm_images::images::{Images, Kernel};
 
 use super::super::{Exit, runtime};
 use super::prepare::{self, Chosen};
+use crate::terminal::say;
 use runner::dispatch::Guests;
 use runner::exit_code;
 
 pub(super) fn run() -> Result<u8, Exit> {
     let qemu = prepare::emulator()?;
-    println!("{:>10} {}", "QEMU", qemu.display());
+    say!("{:>10} {}", "QEMU", qemu.display());
     let cache = prepare::cache()?;
     let images = Images::built_in();
     let mut booted = 0;
@@ -21,11 +22,11 @@ pub(super) fn run() -> Result<u8, Exit> {
         let cached = fetch::cached(&cache, kernel).map_err(anyhow::Error::from)?;
         match cached {
             Some(_) => {
-                println!("{:>10} {kernel}", "Kernel");
+                say!("{:>10} {kernel}", "Kernel");
                 boot(prepare::chosen(std::slice::from_ref(&kernel.name))?.remove(0))?;
                 booted += 1;
             }
-            None => println!("{:>10} {}", "Kernel", absent(kernel)),
+            None => say!("{:>10} {}", "Kernel", absent(kernel)),
         }
     }
     match booted {
@@ -41,16 +42,16 @@ fn absent(kernel: &Kernel) -> String {
 
 fn boot(kernel: Chosen) -> Result<(), Exit> {
     let kind = prepare::kind(kernel, vec![], &["__guest"])?;
-    println!("{:>10} runs by {}", "", kind.verdict);
+    say!("{:>10} runs by {}", "", kind.verdict);
     let guests = Guests::new(kind);
     let runtime = runtime()?;
     let began = Instant::now();
     let facts = runtime
         .block_on(guests.look())
         .map_err(|error| Exit::environment("a guest does not boot").details([error.to_string()]))?;
-    println!("{:>10} answered after {:.1} s: {facts}", "", began.elapsed().as_secs_f64());
+    say!("{:>10} answered after {:.1} s: {facts}", "", began.elapsed().as_secs_f64());
     for fact in [Fact::MountEvents, Fact::Statmount].into_iter().filter(|fact| !facts.has(*fact)) {
-        println!("{:>10} no {fact}", "");
+        say!("{:>10} no {fact}", "");
     }
     Ok(())
 }

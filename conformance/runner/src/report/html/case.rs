@@ -8,6 +8,7 @@ use std::path::Path;
 use super::timeline::Timeline;
 use super::{command, escape};
 use crate::event::CaseReport;
+use crate::program;
 use crate::report::line::label;
 
 /// The bytes at the end of a log that are shown.
@@ -60,7 +61,7 @@ fn failure(page: &mut String, case: &CaseReport) {
         // The page outlives a sandbox that was kept: the case has to run again.
         *page += "<p class=quiet>look around in it: keep it, and enter it from another terminal</p>";
         command(page, &format!("{} --keep", case.again));
-        command(page, &format!("volproof enter {}", case.id));
+        command(page, &format!("{} enter {}", program::name(), case.id));
     }
     if let Some(logs) = &case.logs {
         timeline(page, case.id.as_str(), logs);
