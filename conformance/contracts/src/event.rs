@@ -151,7 +151,16 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
+/// The codes with which a driver says that it cannot do a call now.
+pub const NOT_NOW: [&str; 2] = ["Unavailable", "DeadlineExceeded"];
+
 impl RpcEnd {
+    /// Whether the driver itself put the call off, so that its caller makes it again.
+    pub fn is_put_off(&self) -> bool {
+        let code = self.code.as_str();
+        (NOT_NOW.contains(&code) || code == "Aborted") && self.injected.is_none() && self.unreadable.is_none()
+    }
+
     /// Whether the driver gave this answer, and not the proxy instead: a rule that only delays or repeats a call leaves
     /// the answer to the driver. An unreadable answer counts as none.
     pub fn is_from_the_driver(&self) -> bool {

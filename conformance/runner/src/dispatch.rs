@@ -1,4 +1,4 @@
-//! The dispatcher: which case starts when, and what is made of how it ended.
+//! The dispatcher: starts cases as lanes become free, and reports how each ended.
 //!
 //! It runs on one thread and knows cases, lanes and reporters; each case runs in a worker process of its
 //! own ([`lane`]). All that can happen to a run arrives here as one message, in one order, and everything
@@ -9,29 +9,27 @@ mod death;
 mod environment;
 mod expectation;
 pub mod guest;
+mod interrupts;
 mod kept;
 pub mod lane;
 mod ledger;
+mod plan;
+mod reporters;
 mod shared;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use futures::future::join_all;
 use harness::kernel_log::KernelLog;
-use harness::manifest::Manifest;
-use harness::nfs_export::Misbehaviour;
-use harness::private;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::difference;
-use crate::event::{CaseReport, Event, Header, RunRecord, Status};
+use crate::event::{CaseReport, Event, RunRecord, Status};
 use crate::exit_code;
 use crate::first_questions;
 use crate::gather::{self, gather};
@@ -44,60 +42,14 @@ use testbed::message::{Abilities, Expectation, Orders, Progress};
 use dead_ends::DeadEnds;
 use environment::Machine;
 pub use guest::Guests;
+use interrupts::Interrupts;
 use kept::Kept;
 pub use ledger::Ledger;
-use shared::{Company, Settled, Suspicions, Told, Work};
+pub use plan::{Away, Plan};
+use plan::{Job, make_directory};
+use reporters::Reporters;
+use shared::{Final, Group, Settled, Suspicions, Work};
 use verdict::Verdict;
-
-/// Everything a run is to do, decided before anything is started.
-#[derive(Debug)]
-pub struct Plan {
-    /// What the reporters are told first.
-    pub header: Header,
-    /// The cases that can run.
-    pub cases: Vec<&'static Case>,
-    /// The cases that cannot, and why.
-    pub skipped: Vec<(&'static Case, Status, Vec<String>)>,
-    pub manifest: Manifest,
-    /// The driver's answers to the first questions.
-    pub abilities: Abilities,
-    /// The report directory, the parent of `cases/<id>/`.
-    pub directory: PathBuf,
-    /// Whether cases run in user namespaces.
-    pub rootless: bool,
-    /// How long one case may take.
-    pub timeout: Duration,
-    /// How often each case runs.
-    pub repeat: u32,
-    /// Whether the first bad case is the last one started.
-    pub fail_fast: bool,
-    /// The promise that ends the run where a case finds it broken: no further case starts.
-    pub until_broken: Option<String>,
-    /// The command line that, with a case's id behind it, runs that case again.
-    pub again: String,
-    /// Whether stories that differ are written into the source.
-    pub update: bool,
-    /// Whether the sandboxes of cases that do not pass stay until the reader lets go.
-    pub keep: bool,
-    /// An earlier run with which this one is compared, and its name.
-    pub earlier: Option<(String, RunRecord)>,
-    /// How the suite's own NFS server misbehaves.
-    pub spoil: Option<Misbehaviour>,
-    /// The cases that run in guests, if any do.
-    pub away: Option<Away>,
-}
-
-/// The part of a run that happens in guests.
-#[derive(Debug)]
-pub struct Away {
-    pub guests: Rc<Guests>,
-    /// Which of the cases run there.
-    pub cases: BTreeSet<CaseId>,
-    /// The driver, as it is started there.
-    pub manifest: Manifest,
-    /// What it answered there.
-    pub abilities: Abilities,
-}
 
 /// Runs the plan to its end, or to the user's.
 pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> anyhow::Result<RunRecord> {
@@ -106,36 +58,19 @@ pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) 
     LocalSet::new().run_until(dispatcher.run(interrupts)).await
 }
 
-/// A case that is to run, and for the how-manieth time.
-#[derive(Debug, Clone, Copy)]
-struct Job {
-    case: &'static Case,
-    repetition: u32,
-}
-
-impl Job {
-    fn key(self) -> (CaseId, u32) {
-        (self.case.id(), self.repetition)
-    }
-
-    fn is(self, other: Self) -> bool {
-        std::ptr::eq(self.case, other.case) && self.repetition == other.repetition
-    }
-}
-
-/// What lanes tell the dispatcher.
+/// A message of a lane to the dispatcher.
 enum Message {
     Step(CaseId, String),
     Expectation(Expectation),
-    /// A case, how it went, and its sandbox if that stays.
+    /// A case has ended, with its verdict, and with its sandbox if that stays.
     Ended(Job, Box<Verdict>, Option<Kept>),
     /// The next of the cases that share a driver begins; the lane is known by the first of them.
     Begun(Job, Job),
-    /// How those cases went.
+    /// The cases that share a driver have ended.
     Settled(Job, Box<Settled>),
 }
 
-/// A lane that works.
+/// A busy lane.
 struct Running {
     case: CaseId,
     /// Dropping it ends the worker.
@@ -144,22 +79,23 @@ struct Running {
 
 struct Dispatcher {
     plan: Plan,
-    /// Until the end, when its janitor is waited for.
+    /// `None` when the run has ended and its janitor undoes the entries.
     ledger: Option<Ledger>,
-    reporters: Vec<Box<dyn Reporter>>,
+    reporters: Reporters,
     queue: VecDeque<Work>,
-    /// What runs, by the id and the repetition of the first case that a lane was given.
+    /// Busy lanes, by the id and the repetition of their first case.
     running: BTreeMap<(CaseId, u32), Running>,
-    /// The cases of which the reporters know that they have begun.
+    /// The cases whose start was reported.
     begun: BTreeSet<(CaseId, u32)>,
     suspicions: Suspicions,
-    /// How many drivers were shared, and with how many of them that came to nothing.
+    /// The number of shared drivers so far.
     shared_drivers: usize,
+    /// The number of shared drivers after which cases had to run again alone.
     setbacks: usize,
-    /// The running case that wants to be alone.
+    /// Whether the running case excludes all others.
     alone: bool,
     done: Vec<CaseReport>,
-    /// The sandboxes that stay, each with the case it is of.
+    /// The sandboxes that stay, each with its case.
     kept: Vec<(CaseId, Kept)>,
     messages: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
@@ -168,7 +104,7 @@ struct Dispatcher {
     /// Whether no further case is to start.
     has_stopped: bool,
     interrupted: bool,
-    /// From the run's beginning on, where it can be read.
+    /// The kernel's messages since the start of the run; `None` if they cannot be read.
     kernel_log: Option<KernelLog>,
     dead_ends: DeadEnds,
     machine: Machine,
@@ -183,7 +119,7 @@ impl Dispatcher {
             machine,
             plan,
             ledger: Some(ledger),
-            reporters,
+            reporters: Reporters::new(reporters),
             queue,
             running: BTreeMap::new(),
             begun: BTreeSet::new(),
@@ -206,7 +142,7 @@ impl Dispatcher {
 
     async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
         let header = self.plan.header.clone();
-        self.emit(&Event::RunStarted(Box::new(header)))?;
+        self.reporters.emit(&Event::RunStarted(Box::new(header)))?;
         self.report_first_questions()?;
         self.report_skipped()?;
         loop {
@@ -226,7 +162,7 @@ impl Dispatcher {
         self.finish(seconds).await
     }
 
-    /// Starts as many cases as there is room for.
+    /// Starts cases until no lane is free.
     fn fill_lanes(&mut self) -> anyhow::Result<()> {
         while let Some(work) = self.queue.front() {
             let alone = work.first().case.serial.is_some();
@@ -251,10 +187,10 @@ impl Dispatcher {
         cancelled
     }
 
-    /// Tells the reporters that a case has begun; one that runs again was told before.
-    fn tell_begun(&mut self, job: Job) -> anyhow::Result<()> {
+    /// Reports the start of a case, once even if the case runs again.
+    fn report_begun(&mut self, job: Job) -> anyhow::Result<()> {
         if self.begun.insert(job.key()) {
-            self.emit(&Event::CaseStarted { id: job.case.id() })?;
+            self.reporters.emit(&Event::CaseStarted { id: job.case.id() })?;
         }
         Ok(())
     }
@@ -266,8 +202,8 @@ impl Dispatcher {
         let first = jobs[0];
         let orders = jobs.iter().map(|job| self.orders(*job)).collect::<anyhow::Result<Vec<Orders>>>()?;
         let orders_of_driver = Orders { directory: directory.clone(), ..orders[0].clone() };
-        let mut company = Company::new(directory, jobs, orders);
-        let task = Task::Cases(company.cases(), Box::new(self.plan.abilities.clone()));
+        let mut group = Group::new(directory, jobs, orders);
+        let task = Task::Cases(group.cases(), Box::new(self.plan.abilities.clone()));
         let assignment = Assignment { task, orders: orders_of_driver };
         let cancelled = self.occupy(first);
         let messages = self.messages.clone();
@@ -278,26 +214,26 @@ impl Dispatcher {
                     _ => None,
                 };
                 let begins = matches!(said, Said::Begun(_));
-                company.hear(said);
-                let Some(job) = company.current() else { return };
+                group.hear(said);
+                let Some(job) = group.current() else { return };
                 if begins {
                     drop(messages.send(Message::Begun(first, job)));
                 }
                 step.into_iter().for_each(|step| drop(messages.send(Message::Step(job.case.id(), step))));
             };
             let ended = lane::run(&assignment, hear, cancelled).await;
-            drop(messages.send(Message::Settled(first, Box::new(company.ended(ended)))));
+            drop(messages.send(Message::Settled(first, Box::new(group.ended(ended)))));
         });
         Ok(())
     }
 
     fn start(&mut self, job: Job) -> anyhow::Result<()> {
         let id = job.case.id();
-        let assignment = self.assignment(job)?;
+        let assignment = self.plan.assignment(self.orders(job)?, id.clone());
         let cancelled = self.occupy(job);
-        self.tell_begun(job)?;
+        self.report_begun(job)?;
         let messages = self.messages.clone();
-        let guests = self.away(&id).map(|away| Rc::clone(&away.guests));
+        let guests = self.plan.away(&id).map(|away| Rc::clone(&away.guests));
         tokio::task::spawn_local(async move {
             let mut verdict = Verdict::new(&assignment.orders, guests.is_some());
             let hear = |said| match said {
@@ -320,48 +256,18 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// What there is to know about guests, if that case runs in one.
-    fn away(&self, id: &CaseId) -> Option<&Away> {
-        self.plan.away.as_ref().filter(|away| away.cases.contains(id))
-    }
-
-    fn assignment(&self, job: Job) -> anyhow::Result<Assignment> {
-        let id = job.case.id();
-        let orders = self.orders(job)?;
-        let abilities = self.away(&id).map_or(&self.plan.abilities, |away| &away.abilities);
-        Ok(Assignment { task: Task::Case(id, Box::new(abilities.clone())), orders })
-    }
-
     fn orders(&self, job: Job) -> anyhow::Result<Orders> {
-        let plan = &self.plan;
-        let id = job.case.id();
-        let name = if plan.repeat > 1 { format!("{id}@{}", job.repetition) } else { id.to_string() };
-        let directory = plan.directory.join("cases").join(name);
-        make_directory(&directory)?;
-        let away = self.away(&id);
-        Ok(Orders {
-            manifest: away.map_or(&plan.manifest, |away| &away.manifest).clone(),
-            directory,
-            ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
-            rootless: plan.rootless,
-            seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
-            timeout: plan.timeout,
-            update: plan.update,
-            keep: plan.keep && away.is_none(),
-            disk: None,
-            cuts: 0,
-            spoil: plan.spoil,
-            dead_ends: self.dead_ends.shown(),
-        })
+        let ledger = self.ledger.as_ref().expect("it is open while cases run").path();
+        self.plan.orders(job, ledger, self.dead_ends.shown())
     }
 
     fn take(&mut self, message: Message) -> anyhow::Result<()> {
         match message {
-            Message::Step(id, step) => self.emit(&Event::CaseStep { id, step }),
+            Message::Step(id, step) => self.reporters.emit(&Event::CaseStep { id, step }),
             Message::Expectation(expectation) => {
-                // With --repeat a place is told of more than once, and can be rewritten only once.
-                let place = |told: &Expectation| (told.file.clone(), told.line, told.column);
-                if !self.expectations.iter().any(|told| place(told) == place(&expectation)) {
+                // With --repeat the same snapshot may differ in each repetition, and can be rewritten only once.
+                let place = |of: &Expectation| (of.file.clone(), of.line, of.column);
+                if !self.expectations.iter().any(|earlier| place(earlier) == place(&expectation)) {
                     self.expectations.push(expectation);
                 }
                 Ok(())
@@ -369,7 +275,7 @@ impl Dispatcher {
             Message::Ended(job, verdict, kept) => {
                 self.running.remove(&job.key());
                 self.alone = false;
-                // A case that was cut short by the user says nothing about anybody.
+                // A case that the user interrupted has no verdict.
                 if verdict.was_cancelled() {
                     return Ok(());
                 }
@@ -384,8 +290,8 @@ impl Dispatcher {
                     Some(kept) => drop(tokio::task::spawn_local(kept.let_go())),
                     None => {}
                 }
-                for told in self.suspicions.weigh(job, report) {
-                    self.tell(told)?;
+                for result in self.suspicions.weigh(job, report) {
+                    self.report_final(result)?;
                 }
                 Ok(())
             }
@@ -393,7 +299,7 @@ impl Dispatcher {
                 if let Some(running) = self.running.get_mut(&first.key()) {
                     running.case = job.case.id();
                 }
-                self.tell_begun(job)
+                self.report_begun(job)
             }
             Message::Settled(first, settled) => {
                 self.running.remove(&first.key());
@@ -402,7 +308,7 @@ impl Dispatcher {
         }
     }
 
-    /// Files the cases that passed on a shared driver, and has the others run.
+    /// Files the cases that passed on a shared driver, and queues the others again.
     fn settle(&mut self, settled: Settled) -> anyhow::Result<()> {
         let Settled { passed, again, rest, suspicion, is_cancelled } = settled;
         if is_cancelled {
@@ -428,16 +334,16 @@ impl Dispatcher {
         verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine)
     }
 
-    /// Starts no case any more.
+    /// Empties the queue, so that no further case starts.
     fn stop(&mut self) {
         self.has_stopped = true;
         self.queue.clear();
     }
 
-    fn tell(&mut self, told: Told) -> anyhow::Result<()> {
-        let report = match told {
-            Told::Alone(report) => CaseReport { number: self.done.len() + 1, ..*report },
-            Told::Company(verdict, job, after) => {
+    fn report_final(&mut self, result: Final) -> anyhow::Result<()> {
+        let report = match result {
+            Final::Alone(report) => CaseReport { number: self.done.len() + 1, ..*report },
+            Final::AfterOthers(verdict, job, after) => {
                 let report = self.report(job, *verdict);
                 if self.plan.fail_fast && report.status.is_bad() {
                     self.stop();
@@ -473,7 +379,7 @@ impl Dispatcher {
             && !self.done.iter().any(|earlier| earlier.status.is_bad())
             && let Some(ledger) = &self.ledger
         {
-            // From here on somebody may be reading its logs.
+            // The user may read its logs from now on.
             ledger.keep(&self.plan.directory)?;
         }
         let breaks = |promise: &String| report.findings.iter().any(|finding| finding.contract == *promise);
@@ -481,10 +387,10 @@ impl Dispatcher {
             self.stop();
         }
         self.done.push(report.clone());
-        self.emit(&Event::CaseFinished(Box::new(report)))
+        self.reporters.emit(&Event::CaseFinished(Box::new(report)))
     }
 
-    /// The report of a case of which nothing is known but that it is the next to end.
+    /// The report of the next case to end, without its result.
     fn blank(&self, case: &Case) -> CaseReport {
         CaseReport {
             id: case.id(),
@@ -510,18 +416,18 @@ impl Dispatcher {
         }
     }
 
-    /// Once: no more cases, and the running ones are ended. Twice: out, saying what is left.
+    /// The first interrupt ends the running cases, and no others start. The second ends this process, and reports what `sweep` would undo.
     fn interrupt(&mut self) -> anyhow::Result<()> {
         let running: Vec<CaseId> = self.running.values().map(|running| running.case.clone()).collect();
         if self.interrupted {
             let sweep = self.ledger.as_ref().map(Ledger::would_undo).unwrap_or_default();
-            self.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;
+            self.reporters.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;
             // The lifelines close with this process, so the sandboxes die and the janitor still does its work.
             std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
         self.interrupted = true;
         self.stop();
-        self.emit(&Event::Interrupted { running, sweep: None })?;
+        self.reporters.emit(&Event::Interrupted { running, sweep: None })?;
         // Dropping the handle cancels.
         for running in self.running.values_mut() {
             let (gone, _) = oneshot::channel();
@@ -538,12 +444,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Waits until the reader has seen enough of what was kept, or nothing of it is there any more.
+    /// Ends the kept sandboxes when the user interrupts the run. Returns earlier if all of them have ended.
     async fn let_go(&mut self, interrupts: &mut Interrupts) -> anyhow::Result<()> {
         let (mut cases, mut kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.kept).into_iter().unzip();
         cases.dedup();
         if !cases.is_empty() && !self.interrupted {
-            self.emit(&Event::Kept { cases })?;
+            self.reporters.emit(&Event::Kept { cases })?;
             tokio::select! {
                 () = interrupts.next() => {}
                 _ = join_all(kept.iter_mut().map(Kept::ended)) => {}
@@ -561,7 +467,7 @@ impl Dispatcher {
     }
 
     async fn finish(mut self, seconds: f64) -> anyhow::Result<RunRecord> {
-        // Guests go before anything is said of the end.
+        // Guests end before the end of the run is reported.
         self.plan.away = None;
         let is_scratch = self.ledger.as_ref().is_some_and(|ledger| ledger.is_scratch(&self.plan.directory));
         let left = match self.ledger.take() {
@@ -597,54 +503,8 @@ impl Dispatcher {
         record.since =
             self.plan.earlier.take().map(|(run, earlier)| difference::between(run, &earlier, &record));
         let event = Event::RunFinished(Box::new(record));
-        self.emit(&event)?;
+        self.reporters.emit(&event)?;
         let Event::RunFinished(record) = event else { unreachable!("it was made three lines above") };
         Ok(*record)
-    }
-
-    fn emit(&mut self, event: &Event) -> anyhow::Result<()> {
-        let mut failed = None;
-        self.reporters.retain_mut(|reporter| match reporter.report(event) {
-            Ok(()) => true,
-            // Who closes the pipe has seen enough; the run goes on, and its exit code still counts.
-            Err(error) if is_closed_pipe(&error) => false,
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
-        });
-        failed.map_or(Ok(()), Err)
-    }
-}
-
-fn make_directory(directory: &Path) -> anyhow::Result<()> {
-    private::directory(directory).with_context(|| format!("cannot create `{}`", directory.display()))
-}
-
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<serde_json::Error>() {
-        Some(json) => json.io_error_kind(),
-        None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
-    };
-    error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
-}
-
-/// Ctrl-C and a polite kill, which mean the same.
-struct Interrupts {
-    keyboard: Signal,
-    polite: Signal,
-}
-
-impl Interrupts {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { keyboard: listen(SignalKind::interrupt())?, polite: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.keyboard.recv() => {}
-            _ = self.polite.recv() => {}
-        }
     }
 }

@@ -3,9 +3,10 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use tonic::{Code, Status};
+use contracts::event::NOT_NOW;
+use tonic::Status;
 
-use super::{is_unanswered, unreadable};
+use super::{code_name, is_unanswered, unreadable};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -14,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Whether the driver itself says that a call cannot be done now, so that its caller must make it again: the code is
 /// UNAVAILABLE or DEADLINE_EXCEEDED, and neither the connection nor a clock of ours has failed.
 pub fn is_not_now(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+    NOT_NOW.contains(&code_name(status.code()))
         && status.source().is_none()
         && unreadable(status).is_none()
         && !is_unanswered(status)

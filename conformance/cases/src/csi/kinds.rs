@@ -19,12 +19,7 @@ async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let target = node.target("web");
-    node.set_up("web").await?;
-    if let Err(error) = makes_each_kind(&target) {
-        cx.not_tried("DRV-160", &format!("the volume does not take each kind of file: {error}"));
-        return node.tear_down("web").await;
-    }
-    let before = kinds(&target);
+    let Some(before) = published_with_each_kind(cx, &node, "DRV-160").await? else { return Ok(()) };
     node.unpublish("web").await?.succeeds()?;
     node.publish("web").await?.succeeds()?;
     stay(cx, "NodePublishVolume", "published again", &before, &kinds(&target))?;
@@ -36,6 +31,7 @@ async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
 
 type Kinds = [(&'static str, String); 10];
 
+/// Finds that the volume has each file as it was before.
 fn stay(cx: &Cx, method: &str, after: &str, before: &Kinds, seen: &Kinds) -> Result {
     for ((name, before), (_, seen)) in before.iter().zip(seen) {
         // The owner and the mode have a promise of their own.
@@ -67,12 +63,7 @@ async fn restored_volume_has_each_kind_of_file(cx: &mut Cx) -> Result {
 async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
     let node = cx.node_calls(data).await?;
     let target = node.target("web");
-    node.set_up("web").await?;
-    if let Err(error) = makes_each_kind(&target) {
-        cx.not_tried("DRV-014", &format!("the volume does not take each kind of file: {error}"));
-        return node.tear_down("web").await;
-    }
-    let before = kinds(&target);
+    let Some(before) = published_with_each_kind(cx, &node, "DRV-014").await? else { return Ok(()) };
     node.tear_down("web").await?;
     node.detach().await?;
     let wanted = match by_snapshot {
@@ -102,6 +93,19 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
         cx.keeps("DRV-014", "CreateVolume", before == after, &cause)?;
     }
     copied.tear_down("copy").await
+}
+
+/// Publishes the volume for `web` and makes the files. `None`, with the promise not tried and the volume unstaged, if the
+/// volume does not take one of them.
+async fn published_with_each_kind(cx: &Cx, node: &NodeCalls, promise: &str) -> Result<Option<Kinds>> {
+    let target = node.target("web");
+    node.set_up("web").await?;
+    if let Err(error) = makes_each_kind(&target) {
+        cx.not_tried(promise, &format!("the volume does not take each kind of file: {error}"));
+        node.tear_down("web").await?;
+        return Ok(None);
+    }
+    Ok(Some(kinds(&target)))
 }
 
 fn makes_each_kind(root: &Path) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
-//! Cases that share a driver: how they are put together, and what is made of how that ended.
+//! Cases that share a driver: their groups, and the verdicts at the end of a group.
 //!
-//! A case that passes on a shared driver has passed. One that does not says nothing yet: it runs again alone, with a
-//! driver of its own, and only what it shows there is told. If it passes alone, its first verdict is told after all,
+//! A case that passes on a shared driver has passed. A case that fails there is not reported yet: it runs again alone, with a
+//! driver of its own, and only that verdict is reported. If it passes alone, its first verdict is reported after all,
 //! with the cases that came before it.
 
 use std::collections::VecDeque;
@@ -17,18 +17,18 @@ use super::{Job, Plan};
 use crate::event::{CaseReport, Status};
 use crate::message::{Outcome, Said, SharedCase};
 
-/// How many cases share a driver at most: all of them wait for its end.
+/// The most cases on one driver: their verdicts wait for its end.
 const MOST: usize = 40;
 
-/// After this number of shared drivers with a failure, each case has one of its own: most of them would run twice.
+/// After this number of shared drivers with a failure, each case has its own driver: most cases would run twice otherwise.
 const SETBACKS: usize = 3;
 
-/// What a lane is given.
+/// The work of one lane.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A case with a driver of its own.
     Alone(Job),
-    /// Cases that share one.
+    /// Cases that share a driver.
     Together(Vec<Job>),
 }
 
@@ -41,11 +41,11 @@ impl Work {
     }
 }
 
-/// The work of a plan: first what shares a driver, last the cases that want to be alone, so that they keep nobody
-/// waiting in between.
+/// The work of a plan: first the cases that share a driver, last those that run while no other case runs, so that no lane is
+/// idle before them.
 pub(super) fn queue(plan: &Plan) -> VecDeque<Work> {
     let mut order = plan.cases.clone();
-    // Where the first finding ends the run, cases with variants come later: they are the long ones.
+    // If the first finding ends the run, cases with variants come last, since they take longest.
     let is_long = |case: &Case| plan.until_broken.is_some() && case.variant.is_some();
     order.sort_by_key(|case| (case.serial.is_some(), is_long(case)));
     let mut queue = VecDeque::new();
@@ -84,25 +84,25 @@ fn parts(jobs: &[Job], lanes: usize) -> Vec<Work> {
     jobs.chunks(jobs.len().div_ceil(parts).max(1)).map(part).collect()
 }
 
-/// Cases on one driver, while they run.
+/// The cases of one driver, while they run.
 #[derive(Debug)]
-pub(super) struct Company {
-    /// Where the driver's logs are.
+pub(super) struct Group {
+    /// The directory of the driver's logs.
     directory: PathBuf,
     jobs: Vec<Job>,
-    /// The orders of each.
+    /// In the order of the jobs.
     orders: Vec<Orders>,
-    /// Of those that have begun.
+    /// The verdicts of the cases that have begun.
     verdicts: Vec<Verdict>,
-    /// What was found at the driver's end, once that has come.
+    /// The finding at the driver's end; `None` until it has ended.
     end: Option<Option<Box<Outcome>>>,
 }
 
-/// What became of them.
+/// The verdicts and the open jobs of a group that has ended.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) passed: Vec<(Job, Verdict)>,
-    /// To be run again, alone.
+    /// Jobs that run again alone.
     pub(super) again: Vec<Job>,
     /// Jobs that did not start.
     pub(super) rest: Vec<Job>,
@@ -110,12 +110,12 @@ pub(super) struct Settled {
     pub(super) is_cancelled: bool,
 }
 
-impl Company {
+impl Group {
     pub(super) fn new(directory: PathBuf, jobs: Vec<Job>, orders: Vec<Orders>) -> Self {
         Self { directory, jobs, orders, verdicts: Vec::new(), end: None }
     }
 
-    /// The cases as a worker is told them.
+    /// The cases in the form of a worker's task.
     pub(super) fn cases(&self) -> Vec<SharedCase> {
         let case = |(job, orders): (&Job, &Orders)| SharedCase {
             id: job.case.id(),
@@ -150,7 +150,7 @@ impl Company {
         }
     }
 
-    /// Settles what is known when the worker has ended.
+    /// Divides the group into cases that passed, that run again and that did not start, when the worker has ended.
     pub(super) fn ended(self, ended: std::io::Result<Ended>) -> Settled {
         let Self { directory, jobs, orders, mut verdicts, end } = self;
         let rest = jobs[verdicts.len()..].to_vec();
@@ -168,7 +168,7 @@ impl Company {
         let (passed, again) = match (&end, has_passed) {
             (None, true) => return Settled { passed: ended, rest, ..Settled::default() },
             (None, false) => (begun.len() - 1, vec![begun[begun.len() - 1]]),
-            // It may be any of theirs.
+            // Any of the cases may be the cause.
             (Some(_), _) => (0, begun.clone()),
         };
         let last = ended.pop();
@@ -184,7 +184,7 @@ impl Company {
     }
 }
 
-/// Work for what was not begun.
+/// Work for the jobs that did not start.
 pub(super) fn resumed(rest: Vec<Job>, setbacks: usize) -> Vec<Work> {
     match rest.as_slice() {
         [] => vec![],
@@ -201,19 +201,19 @@ pub(super) struct Suspicion {
     verdict: Verdict,
     /// The cases that the driver had before it.
     before: Vec<CaseId>,
-    /// What still has to run alone.
+    /// Jobs of the group that still have to run alone.
     waiting: Vec<Job>,
-    /// Whether a case that runs alone shows what is wrong.
+    /// Whether a case has failed alone, which explains the failure.
     is_explained: bool,
-    /// Its report from when it ran alone.
+    /// The report of its run alone.
     alone: Option<Box<CaseReport>>,
 }
 
-/// A case whose report is to be told: the one of its run alone, or another verdict with the cases before it.
+/// A result that can be reported: of a run alone, or of a shared driver with the cases before it.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Final {
     Alone(Box<CaseReport>),
-    Company(Box<Verdict>, Job, Vec<CaseId>),
+    AfterOthers(Box<Verdict>, Job, Vec<CaseId>),
 }
 
 impl Suspicion {
@@ -221,7 +221,7 @@ impl Suspicion {
         self.waiting.iter().any(|waiting| waiting.is(job))
     }
 
-    /// Takes the report of a case that ran alone. Returns what is to be told now.
+    /// Takes the report of a case that ran alone. Returns it, unless it waits for the others.
     fn weigh(&mut self, job: Job, report: CaseReport) -> Option<CaseReport> {
         self.waiting.retain(|waiting| !waiting.is(job));
         self.is_explained |= report.status.is_bad();
@@ -242,30 +242,30 @@ impl Suspicions {
         self.0.push(suspicion);
     }
 
-    /// Takes the report of a case that ran alone. Returns what is to be told now: nothing yet where a case passes alone
-    /// and others that were before it have still to run.
-    pub(super) fn weigh(&mut self, job: Job, report: CaseReport) -> Vec<Told> {
+    /// Takes the report of a case that ran alone. Returns the results that can be reported now: none if the case passes alone
+    /// and cases that were before it have still to run.
+    pub(super) fn weigh(&mut self, job: Job, report: CaseReport) -> Vec<Final> {
         let Some(at) = self.0.iter().position(|suspicion| suspicion.takes(job)) else {
-            return vec![Told::Alone(Box::new(report))];
+            return vec![Final::Alone(Box::new(report))];
         };
-        let mut told: Vec<Told> =
-            self.0[at].weigh(job, report).map(|report| Told::Alone(Box::new(report))).into_iter().collect();
+        let mut results: Vec<Final> =
+            self.0[at].weigh(job, report).map(|report| Final::Alone(Box::new(report))).into_iter().collect();
         if self.0[at].waiting.is_empty() {
             let Suspicion { job, verdict, before, is_explained, alone, .. } = self.0.remove(at);
-            told.extend(alone.map(|alone| match is_explained {
-                true => Told::Alone(alone),
-                false => Told::Company(Box::new(verdict), job, before),
+            results.extend(alone.map(|alone| match is_explained {
+                true => Final::Alone(alone),
+                false => Final::AfterOthers(Box::new(verdict), job, before),
             }));
         }
-        told
+        results
     }
 }
 
-/// Takes what a case has written out of the way of its run alone, and puts its driver's logs beside it. Returns where it
-/// is now.
+/// Moves the logs of a case out of the way of its run alone, and puts its driver's logs beside them. Returns the new
+/// directory.
 fn set_aside(own: &Path, driver: &Path, name: &str) -> PathBuf {
     let aside = driver.join(name);
-    // A log that is missing is missed by the reader alone, and the verdict stands without it.
+    // A missing log does not change the verdict.
     if fs::rename(own, &aside).is_err() {
         return own.to_owned();
     }
@@ -275,7 +275,7 @@ fn set_aside(own: &Path, driver: &Path, name: &str) -> PathBuf {
     aside
 }
 
-/// The directory of the worker whose driver they share.
+/// The directory of the worker whose driver a group shares.
 pub(super) fn directory(run: &Path, number: usize) -> PathBuf {
     run.join("cases").join(format!("shared-driver-{number}"))
 }
@@ -303,19 +303,19 @@ mod tests {
         jobs.iter().map(|job| job.case.name).collect()
     }
 
-    /// What becomes of three cases that end so, and of their driver.
+    /// The end of a group of three cases with these results, and with this finding at the end of the driver.
     fn settled(statuses: &[Status], end: Option<Option<Status>>) -> Settled {
         let orders =
             || Orders::new(Manifest::fake_csi(&[]), "/nowhere".into(), "/nowhere".into(), Duration::ZERO);
-        let mut company = Company::new("/nowhere".into(), jobs(), vec![orders(), orders(), orders()]);
+        let mut group = Group::new("/nowhere".into(), jobs(), vec![orders(), orders(), orders()]);
         for status in statuses {
-            company.hear(Said::Begun(CaseId::new("")));
-            company.hear(Said::Outcome(Box::new(outcome(*status))));
+            group.hear(Said::Begun(CaseId::new("")));
+            group.hear(Said::Outcome(Box::new(outcome(*status))));
         }
         if let Some(end) = end {
-            company.hear(Said::DriverEnded(end.map(|status| Box::new(outcome(status)))));
+            group.hear(Said::DriverEnded(end.map(|status| Box::new(outcome(status)))));
         }
-        company.ended(Ok(Ended::Exited(ExitStatus::from_raw(0))))
+        group.ended(Ok(Ended::Exited(ExitStatus::from_raw(0))))
     }
 
     fn outcome(status: Status) -> Outcome {
@@ -340,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn case_that_passes_has_passed_and_the_others_run_again() {
+    fn passed_cases_are_filed_and_the_others_run_again() {
         use Status::{Failed, Leaked, Passed};
         check(&settled(&[Passed; 3], Some(None)), "abc", "", "", false);
-        // The shift was over.
+        // The worker ended its group early.
         check(&settled(&[Passed; 2], Some(None)), "ab", "", "c", false);
         check(&settled(&[Passed, Failed], Some(None)), "a", "b", "c", true);
-        // What the driver's end shows may be of any of them.
+        // Any of the cases may have caused the finding at the driver's end.
         check(&settled(&[Passed, Passed], Some(Some(Leaked))), "", "ab", "c", true);
         check(&settled(&[Passed, Failed], Some(Some(Leaked))), "", "ab", "c", true);
         // The worker died, or the driver did not come up.
@@ -354,17 +354,17 @@ mod tests {
         check(&settled(&[], None), "", "abc", "", false);
     }
 
-    /// Runs what is to run again alone, with these endings, and says what is told: `A` for a case alone, `C` for a case
-    /// in company.
-    fn told(settled: Settled, alone: &[Status]) -> String {
+    /// Runs the other cases alone, with these results. Returns the reported cases: `A` is a run alone, `C1` a shared driver
+    /// with one case before.
+    fn reported(settled: Settled, alone: &[Status]) -> String {
         let mut suspicions = Suspicions::default();
         suspicions.add(settled.suspicion.expect("something did not pass"));
         let mut all = String::new();
         for (job, status) in settled.again.iter().zip(alone) {
-            for told in suspicions.weigh(*job, CaseReport::sample(job.case.name, *status)) {
-                all += &match told {
-                    Told::Alone(report) => format!("{}:A ", report.id),
-                    Told::Company(_, job, before) => format!("{}:C{} ", job.case.name, before.len()),
+            for result in suspicions.weigh(*job, CaseReport::sample(job.case.name, *status)) {
+                all += &match result {
+                    Final::Alone(report) => format!("{}:A ", report.id),
+                    Final::AfterOthers(_, job, before) => format!("{}:C{} ", job.case.name, before.len()),
                 };
             }
         }
@@ -373,19 +373,19 @@ mod tests {
     }
 
     #[test]
-    fn failure_that_no_case_shows_alone_is_told_in_company() {
+    fn failure_that_no_case_shows_alone_is_reported_with_the_cases_before() {
         use Status::{Failed, Leaked, Passed};
         let failed = || settled(&[Passed, Failed], Some(None));
-        assert_eq!(told(failed(), &[Failed]), "b:A ");
-        assert_eq!(told(failed(), &[Passed]), "b:C1 ");
+        assert_eq!(reported(failed(), &[Failed]), "b:A ");
+        assert_eq!(reported(failed(), &[Passed]), "b:C1 ");
         let leaked = || settled(&[Passed, Passed], Some(Some(Leaked)));
-        assert_eq!(told(leaked(), &[Failed, Passed]), "a:A b:A ");
-        assert_eq!(told(leaked(), &[Passed, Failed]), "a:A b:A ");
-        assert_eq!(told(leaked(), &[Passed, Passed]), "a:A b:C1 ");
+        assert_eq!(reported(leaked(), &[Failed, Passed]), "a:A b:A ");
+        assert_eq!(reported(leaked(), &[Passed, Failed]), "a:A b:A ");
+        assert_eq!(reported(leaked(), &[Passed, Passed]), "a:A b:C1 ");
     }
 
     #[test]
-    fn each_lane_gets_a_part_and_none_is_too_large() {
+    fn groups_are_divided_among_lanes_and_have_at_most_forty_cases() {
         let sizes = |count: usize, lanes| -> Vec<usize> {
             let jobs: Vec<Job> = jobs().into_iter().cycle().take(count).collect();
             let size = |work: Work| match work {

@@ -1,4 +1,4 @@
-//! One CSI call in a story: what it was asked for, how it ended, how often it was tried. Touches nothing.
+//! One CSI call in a story: its object, its result and the number of tries. Touches nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -7,9 +7,6 @@ use contracts::event::{RpcEnd, RpcStart};
 use serde_json::Value;
 
 use crate::symbols::Symbols;
-
-/// The codes with which a driver puts a call off.
-const PUT_OFF: [&str; 3] = ["Unavailable", "DeadlineExceeded", "Aborted"];
 
 /// A call, or several tries of one that failed alike.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +30,7 @@ struct Ended {
 }
 
 impl Call {
-    /// A call, if a story tells it: calls that only read and the harness's own are left out.
+    /// A call, if it is part of a story: calls that only read and the harness's own are left out.
     pub(super) fn start(start: &RpcStart, t_ms: f64, symbols: &Symbols) -> Option<Self> {
         let verb = verb(&start.method)?;
         let text = |key: &str| start.req.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -50,8 +47,7 @@ impl Call {
 
     pub(super) fn end(&mut self, end: &RpcEnd, t_ms: f64, symbols: &Symbols) {
         let message = symbols.text(&end.message);
-        let is_put_off =
-            end.injected.is_none() && PUT_OFF.contains(&end.code.as_str()) && end.unreadable.is_none();
+        let is_put_off = end.is_put_off();
         self.ended = Some(Ended { code: end.code.clone(), message, is_put_off, at: t_ms, times: 1 });
     }
 
@@ -64,7 +60,7 @@ impl Call {
         self.verb == later.verb && self.pod == later.pod && self.volume == later.volume
     }
 
-    /// Takes in a later try that failed alike. Returns whether it did.
+    /// Counts a later try if it is the same call with the same error. Returns whether it is.
     pub(super) fn absorbs(&mut self, later: &Self) -> bool {
         let same_call = self.is_same_call(later);
         let (Some(mine), Some(theirs)) = (&mut self.ended, &later.ended) else { return false };
@@ -76,7 +72,7 @@ impl Call {
         same_call && alike
     }
 
-    /// What stands beside the call: nothing when it went well.
+    /// The text beside the call; empty if it was OK.
     pub(super) fn result(&self, spans: bool) -> String {
         let Some(ended) = &self.ended else { return "under way".to_owned() };
         if ended.code == "OK" {
@@ -106,7 +102,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// The word for a method that changes something on the node, or to an attachment.
+/// The word for a method that changes the node; `None` for all others.
 fn verb(method: &str) -> Option<&'static str> {
     Some(match method {
         "NodeStageVolume" => "Stage",
