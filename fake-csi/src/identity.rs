@@ -40,18 +40,18 @@ impl Identity for IdentityService {
     ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
         use v1::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
         let can = |ability| self.driver.can(ability);
-        let mut types = vec![service::Type::ControllerService];
+        let mut services = vec![service::Type::ControllerService];
         if can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyUnannounced) {
-            types.push(service::Type::VolumeAccessibilityConstraints);
+            services.push(service::Type::VolumeAccessibilityConstraints);
         }
         if can(Ability::GroupSnapshot) {
-            types.push(service::Type::GroupControllerService);
+            services.push(service::Type::GroupControllerService);
         }
         if can(Ability::SnapshotMetadata) {
-            types.push(service::Type::SnapshotMetadataService);
+            services.push(service::Type::SnapshotMetadataService);
         }
         let mut kinds: Vec<Type> =
-            types.into_iter().map(|kind| Type::Service(Service { r#type: kind.into() })).collect();
+            services.into_iter().map(|service| Type::Service(Service { r#type: service.into() })).collect();
         if can(Ability::ControllerExpand) || can(Ability::NodeExpand) {
             let online = can(Ability::OnlineExpansion);
             let kind = if online { volume_expansion::Type::Online } else { volume_expansion::Type::Offline };

@@ -24,7 +24,7 @@ enum Users {
     Many(usize),
 }
 
-/// A claim on a subject, until dropped.
+/// A claim on subjects, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     table: Arc<InFlight>,
@@ -36,7 +36,7 @@ impl InFlight {
         Self { subjects: Mutex::default(), sabotage }
     }
 
-    /// Claims the last subject exclusively, and those before it, which contain it, together with other claims.
+    /// Claims the last subject exclusively. The subjects before it contain it, and are shared with other claims.
     pub(crate) fn claim(self: &Arc<Self>, subjects: &[&str]) -> Result<Claim, Status> {
         let mut claim = Claim { table: Arc::clone(self), subjects: Vec::new() };
         match self.sabotage {
@@ -69,7 +69,7 @@ impl Claim {
             Some(Users::Many(count)) if shared => *count = count.saturating_add(1),
             Some(users) => {
                 if self.table.sabotage == Some(Sabotage::AbortedCallKeepsLock) {
-                    // A user more than will ever leave.
+                    // More users than will ever leave: the subject stays claimed.
                     *users = Users::Many(usize::MAX);
                 }
                 return Err(Status::aborted(format!("an operation on `{subject}` is in flight")));

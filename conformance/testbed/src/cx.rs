@@ -20,9 +20,9 @@ mod node_calls;
 mod object;
 mod other_node;
 mod pod;
+mod queries;
 mod reboot;
 pub mod source;
-mod told;
 mod volume;
 
 use std::cell::RefCell;

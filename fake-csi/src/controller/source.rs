@@ -13,7 +13,7 @@ use crate::kernel::{KernelError, copy};
 use crate::sabotage::Sabotage;
 use crate::validate;
 
-/// Properties of a content source.
+/// The properties of a source that its copy must suit.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) size: u64,
@@ -39,7 +39,7 @@ impl Origin {
         Ok(Self { size, backing, format })
     }
 
-    /// Refuses to copy an image into a directory, or the other way about.
+    /// INVALID_ARGUMENT if an image would be copied into a directory, or a directory into an image.
     pub(super) fn must_suit(&self, backing: Backing) -> Result<Backing, Status> {
         if (self.backing == Backing::Loop) == (backing == Backing::Loop) {
             return Ok(backing);
@@ -88,7 +88,7 @@ impl Driver {
         Ok(Some(source))
     }
 
-    /// Copies the source into a new volume, which must be at least as large.
+    /// Copies the source into a new volume, which is at least as large. The source is frozen meanwhile.
     pub(super) fn fill_from(&self, volume: &Volume, source: &Source) -> Result<(), Status> {
         let to = self.contents_of(volume);
         let (from, _freeze) = match source {

@@ -24,30 +24,30 @@ const TABLES: [(&str, &str); 10] = [
     ("state", "State"),
 ];
 
-/// The fields of a type: name, type and the sentence above it.
+/// The fields of a type: name, type and doc comment.
 fn fields(name: &str) -> Vec<(String, String, String)> {
     let head = [format!("pub struct {name} {{"), format!("pub enum {name} {{")];
     let found = SOURCES.iter().find_map(|source| {
         let at = head.iter().find_map(|head| source.split_once(head.as_str()))?;
         Some(at.1.split("\n}").next().unwrap_or_default())
     });
-    let (mut fields, mut told) = (Vec::new(), String::new());
+    let (mut fields, mut comment) = (Vec::new(), String::new());
     for line in found.unwrap_or_else(|| panic!("there is no type {name}")).lines().map(str::trim) {
         if let Some(words) = line.strip_prefix("/// ") {
-            told += words;
-            told.push(' ');
+            comment += words;
+            comment.push(' ');
         } else if let Some((field, kind)) = line.trim_end_matches(',').split_once(": ") {
             let field = field.trim_start_matches("pub ");
-            fields.push((field.to_owned(), kind.to_owned(), std::mem::take(&mut told)));
+            fields.push((field.to_owned(), kind.to_owned(), std::mem::take(&mut comment)));
         } else if !line.is_empty() && !line.starts_with("#[") {
             let word = snake(line.trim_end_matches(','));
-            fields.push((format!("\"{word}\""), String::new(), std::mem::take(&mut told)));
+            fields.push((format!("\"{word}\""), String::new(), std::mem::take(&mut comment)));
         }
     }
     fields
 }
 
-/// A variant as a manifest has it.
+/// The word for a variant in a manifest.
 fn snake(variant: &str) -> String {
     let mut word = String::new();
     for letter in variant.chars() {
@@ -59,7 +59,7 @@ fn snake(variant: &str) -> String {
     word
 }
 
-/// A type of Rust's in the words of TOML.
+/// The words for a Rust type on the page.
 fn kind(rust: &str) -> String {
     let inner = |outer: &str| rust.strip_prefix(outer).and_then(|rest| rest.strip_suffix('>')).map(kind);
     inner("Option<").or_else(|| inner("Vec<").map(|of| format!("list of {of}"))).unwrap_or_else(|| {
@@ -90,10 +90,10 @@ fn reference_has_each_field_of_a_manifest() {
         .to_owned();
     for (title, name) in TABLES {
         page += &format!("\n## {title}\n\n| key | what it is | |\n|---|---|---|\n");
-        for (field, rust, told) in fields(name) {
+        for (field, rust, comment) in fields(name) {
             let field = field.trim_matches('"');
             let kind = if rust.is_empty() { "value".to_owned() } else { kind(&rust) };
-            page += &format!("| `{field}` | {kind} | {} |\n", told.trim().replace('|', "\\|"));
+            page += &format!("| `{field}` | {kind} | {} |\n", comment.trim().replace('|', "\\|"));
         }
     }
     expect_file!["../../../docs/manifest.md"].assert_eq(&page);

@@ -23,7 +23,7 @@ pub struct Program {
     pub stop_signal: String,
 }
 
-/// A port of a container. Written as the API writes it.
+/// A port of a container, in the JSON of the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Port {
@@ -56,9 +56,9 @@ pub struct Confinement {
     pub run_as_group: Option<u32>,
     /// Whether it must not run as root.
     pub run_as_non_root: Option<bool>,
-    /// Which system calls it may make.
+    /// The seccomp profile, which limits its system calls.
     pub seccomp: Option<Profile>,
-    /// Which files it may use, beside all other rules.
+    /// The AppArmor profile, which limits its files.
     pub apparmor: Option<Profile>,
 }
 
@@ -85,13 +85,13 @@ pub enum Profile {
     Localhost(String),
 }
 
-/// Privileges that only a container's own security context has.
+/// Privileges that a container's security context sets and a pod's cannot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Powers {
     /// Capabilities beside the usual ones; `ALL` for all.
     pub add: Vec<String>,
-    /// Capabilities it is to do without.
+    /// Usual capabilities that it does not get.
     pub drop: Vec<String>,
     /// Whether it cannot gain privileges (`allowPrivilegeEscalation: false`).
     pub no_new_privileges: bool,

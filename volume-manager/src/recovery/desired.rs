@@ -50,8 +50,8 @@ fn of_volume(recovery: &Recovery, view: View<'_>, volume: &VolumeName, wanted: &
     identified
 }
 
-/// The label that the volume is mounted with on disk; `None` if pods want it without one. It was in the record
-/// and is lost.
+/// The SELinux label of the mount on disk; `None` if pods want the volume without one. The record that had the label is
+/// lost, so it follows from the pods.
 fn label(recovery: &Recovery, view: View<'_>, volume: &VolumeName, wanted: &Wanted) -> Option<String> {
     if wanted.label.is_empty() {
         return None;
@@ -59,8 +59,8 @@ fn label(recovery: &Recovery, view: View<'_>, volume: &VolumeName, wanted: &Want
     let has_directory = |pod: &PodUid, inner: &SpecName| {
         directories(recovery).any(|found| found.pod == *pod && found.inner == *inner)
     };
-    // If a pod that wants the volume has it here already, it is that pod's label. Otherwise it is unknown: the
-    // empty label differs from every wanted one, so the volume is unstaged before it is staged with one.
+    // A pod that has the volume here already mounted it with the label that it wants. Without one the label is unknown: the
+    // empty text differs from every wanted label, so the volume is unstaged and staged anew.
     let is_here = wanted
         .pods
         .iter()

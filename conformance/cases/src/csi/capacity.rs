@@ -63,7 +63,7 @@ async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-026", "a single volume cannot take the whole available capacity");
         return Ok(());
     }
-    let made = cx.create_such(wanted)?.await?;
+    let made = cx.creates_another(wanted)?.await?;
     let cause =
         "GetCapacity answered no less after CreateVolume, but a volume of that size cannot be created.";
     cx.keeps("DRV-026", "GetCapacity", made.is_ok(), cause)?;

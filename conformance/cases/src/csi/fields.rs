@@ -10,7 +10,7 @@ use crate::prelude::*;
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let before = cx.told_of(&data).await?;
+    let before = cx.descriptions_of(&data).await?;
     let create = cx.create_request("fields")?;
     let volume = json!({ "volumeId": cx.handle(&data) });
     cx.requires("CreateVolume", &create, &["name", "volumeCapabilities"]).await?;
@@ -29,7 +29,7 @@ async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Res
     }
     let cause =
         "Calls without a required field were refused, and the controller tells something else of the volume.";
-    cx.keeps("DRV-090", "", cx.told_of(&data).await? == before, cause)
+    cx.keeps("DRV-090", "", cx.descriptions_of(&data).await? == before, cause)
 }
 
 /// Each call of the node refuses a request without one of its required fields, and nothing has changed.

@@ -126,7 +126,7 @@ async fn larger_copy_is_told_as_it_was_created(cx: &mut Cx) -> Result {
 }
 
 async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
-    let entries = cx.told_of(volume).await?;
+    let entries = cx.descriptions_of(volume).await?;
     if entries.is_empty() {
         cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
     }

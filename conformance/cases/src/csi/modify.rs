@@ -14,7 +14,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-087", "the manifest names no `mutable_parameters`");
         return Ok(());
     };
-    let before = cx.told_of(&data).await?;
+    let before = cx.descriptions_of(&data).await?;
     // Beside the right parameters, and by its name first or last among them: a driver may apply some before it refuses.
     for wrong in ["aaa-volproof-no-such-parameter", "zzz-volproof-no-such-parameter"] {
         let mut spoilt = request.clone();
@@ -27,7 +27,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         }
         answer.is("DRV-087", &["InvalidArgument"])?;
         let cause = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
-        cx.keeps("DRV-087", MODIFY, cx.told_of(&data).await? == before, cause)?;
+        cx.keeps("DRV-087", MODIFY, cx.descriptions_of(&data).await? == before, cause)?;
     }
     Ok(())
 }
@@ -77,10 +77,10 @@ async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     };
     cx.requires(MODIFY, &request, &["volumeId", "mutableParameters"]).await?;
     cx.call(MODIFY, request.clone()).await?.succeeds()?;
-    let cause = cx.told_of(&data).await?;
+    let before = cx.descriptions_of(&data).await?;
     let again = cx.call(MODIFY, request).await?.asked("that was made already");
     again.is("DRV-156", &["OK"])?;
     let otherwise =
         "ControllerModifyVolume that was made already changed what the controller tells of the volume.";
-    cx.keeps("DRV-156", MODIFY, cx.told_of(&data).await? == cause, otherwise)
+    cx.keeps("DRV-156", MODIFY, cx.descriptions_of(&data).await? == before, otherwise)
 }

@@ -8,9 +8,9 @@ use crate::prelude::*;
 #[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let other = cx.node_calls(&data).await?.lays_out("names")?;
+    let other = cx.node_calls(&data).await?.makes_other_directory("names")?;
     let mut request = cx.last_request("CreateVolume")?;
-    for name in other.ways_to("escaped") {
+    for name in other.paths_to("escaped") {
         request["name"] = json!(name);
         // The driver may refuse the name.
         let made = cx.call("CreateVolume", request.clone()).await?;
@@ -32,8 +32,8 @@ async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
-    let other = node.lays_out("ids")?;
-    for id in other.ways_to("kept") {
+    let other = node.makes_other_directory("ids")?;
+    for id in other.paths_to("kept") {
         drop(cx.call("DeleteVolume", json!({ "volumeId": id })).await?);
         let cause = "DeleteVolume removed what its id leads to, in a directory that is not the driver's.";
         cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), cause)?;

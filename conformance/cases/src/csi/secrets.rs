@@ -10,7 +10,7 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.confides_in_each_call();
     let size = cx.size(&data);
-    let made = cx.create_such(size)?.await?;
+    let made = cx.creates_another(size)?.await?;
     let node = cx.node_calls(&data).await?;
     let uses = json!([node.stage_request()["volumeCapability"]]);
     let id = node.handle();

@@ -7,7 +7,7 @@ pub(super) struct Dice(u64);
 
 impl Dice {
     pub(super) fn new(seed: u64) -> Self {
-        // Never zero, which the generator would stay at.
+        // Odd, and so never zero: zero stays zero.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -18,7 +18,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number of a range, which is not empty.
+    /// A number in a range that is not empty.
     pub(super) fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + (self.next() >> 11) % (range.end - range.start)
     }
@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// Bytes that differ for each seed and have no long run of zeros, as which a hole would read.
+/// The bytes of a seed. They have no long run of zeros, which would look like a hole.
 pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut dice = Dice::new(seed);
     let mut bytes = vec![0; length];

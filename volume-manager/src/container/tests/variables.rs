@@ -1,4 +1,4 @@
-//! The environment of a container, and where its secret values are masked.
+//! The environment of a container, with secret values that are masked when it is printed.
 
 use api::environment::{Holder, HolderKind, Import, Origin};
 use api::{Meta, Resource, Secret, Sensitive, Service};
@@ -7,7 +7,7 @@ use super::*;
 use crate::container::oci::{self, Bundle};
 
 #[tokio::test]
-async fn the_services_of_the_pods_namespace_are_told_once_they_are_known() {
+async fn services_of_the_namespace_are_variables_once_they_were_read() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.services = Services::unread();
     let refused = scene.configure().await.unwrap_err().to_string();
@@ -22,7 +22,7 @@ async fn the_services_of_the_pods_namespace_are_told_once_they_are_known() {
         service("default", "web"),
         service("other", "far"),
     ]);
-    for (without, told) in [
+    for (without, expected) in [
         (false, &["KUBERNETES_SERVICE_HOST=10.0.0.9", "WEB_SERVICE_HOST=10.0.0.9"][..]),
         (true, &["KUBERNETES_SERVICE_HOST=10.0.0.9"]),
     ] {
@@ -30,8 +30,8 @@ async fn the_services_of_the_pods_namespace_are_told_once_they_are_known() {
         let config = scene.configure().await.unwrap();
         let bundle = Bundle { rootfs: "/rootfs".into(), command: vec!["sh".into()], args: vec![], group: 0 };
         let spec = oci::spec(&*scene.bench.context.host, &config, &bundle).await.unwrap();
-        let told: Vec<String> = told.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(spec.process().as_ref().unwrap().env(), &Some(told));
+        let expected: Vec<String> = expected.iter().map(|word| (*word).to_owned()).collect();
+        assert_eq!(spec.process().as_ref().unwrap().env(), &Some(expected));
     }
 }
 
@@ -49,7 +49,7 @@ async fn secret_value_is_not_shown() {
     let config = scene.configure().await.unwrap();
     let shown = format!("{config:?}");
     assert!(shown.contains("URL") && !shown.contains("sesame"), "{shown}");
-    // The value is in the configuration all the same.
+    // Only the printed form is masked.
     assert_eq!(config.environment["URL"].reveal(), "https://me:open-sesame@web");
     assert_eq!(config.environment["ALL_word"].reveal(), "open-sesame");
     assert_eq!(config.program.reveal().args, ["--password=open-sesame"]);

@@ -17,9 +17,9 @@ pub struct OtherDirectory {
 }
 
 impl NodeCalls {
-    /// Makes such a directory.
+    /// Makes a directory with these contents beside the targets.
     #[track_caller]
-    pub fn lays_out(&self, name: &str) -> Result<OtherDirectory> {
+    pub fn makes_other_directory(&self, name: &str) -> Result<OtherDirectory> {
         let path = self.directory.join(name);
         let doing = self.begin("laying out a directory", &path, Location::caller());
         let kept = path.join(KEPT);
@@ -30,11 +30,11 @@ impl NodeCalls {
 }
 
 impl OtherDirectory {
-    /// Texts that lead to a name in it, if a driver puts its own directory before them.
-    pub fn ways_to(&self, name: &str) -> [String; 3] {
+    /// Paths of a name in it: two lead there from any directory that a driver joins them to, one is absolute.
+    pub fn paths_to(&self, name: &str) -> [String; 3] {
         let target = self.path.join(name);
         let target = target.to_string_lossy();
-        // Deep enough for any directory; above the root is the root.
+        // Deeper than any directory of a driver: the parent of the root is the root.
         let up = "../".repeat(8);
         [
             format!("{up}{}", target.trim_start_matches('/')),

@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::pages::Pages;
 
 impl Cx {
-    /// Whether the plugin can do something as a whole, by the name of its capability.
+    /// Whether the plugin has a capability of GetPluginCapabilities, by its name.
     pub fn plugin_can(&self, capability: &str) -> bool {
         self.shared.bed.says().plugin.contains(capability)
     }
@@ -23,7 +23,7 @@ impl Cx {
         usize::try_from(self.shared.bed.says().max_volumes).unwrap_or(0)
     }
 
-    /// Asks how much space there is for volumes such as the last that was created.
+    /// Asks for the capacity that is left for volumes like the last one.
     #[track_caller]
     pub fn capacity(&self) -> Result<impl Future<Output = Result<Answer>> + use<>> {
         let created = self.last_request("CreateVolume")?;
@@ -31,14 +31,14 @@ impl Cx {
             "volumeCapabilities": created["volumeCapabilities"],
             "parameters": created["parameters"],
         });
-        // Without it the space of all places counts.
+        // Without a topology the answer is about all nodes.
         if let Some(place) = created.pointer("/accessibilityRequirements/preferred/0") {
             request["accessibleTopology"] = place.clone();
         }
         Ok(self.call("GetCapacity", request))
     }
 
-    /// CreateVolume as it was last asked for, under another name.
+    /// The last CreateVolume request with another name.
     #[track_caller]
     pub fn create_request(&self, name: &str) -> Result<Value> {
         let mut request = self.last_request("CreateVolume")?;
@@ -46,9 +46,9 @@ impl Cx {
         Ok(request)
     }
 
-    /// Asks for a volume such as the last that was created, of another name and size, and no smaller.
+    /// Repeats the last CreateVolume with another name and this required size.
     #[track_caller]
-    pub fn create_such(&self, bytes: u64) -> Result<impl Future<Output = Result<Answer>> + use<>> {
+    pub fn creates_another(&self, bytes: u64) -> Result<impl Future<Output = Result<Answer>> + use<>> {
         let mut request = self.create_request("more")?;
         request["capacityRange"] = json!({ "requiredBytes": bytes.to_string() });
         Ok(self.call("CreateVolume", request))
@@ -61,7 +61,7 @@ impl Cx {
         (!parameters.is_empty()).then_some(request)
     }
 
-    /// The nodes that a volume is published to by ListVolumes; `None` if it does not list the volume.
+    /// The `publishedNodeIds` of a volume in ListVolumes; `None` if it does not list the volume.
     #[track_caller]
     pub fn published_nodes(&self, volume: &Volume) -> impl Future<Output = Result<Option<Vec<String>>>> {
         let (id, caller) = (self.handle(volume), Location::caller());
@@ -84,11 +84,11 @@ impl Cx {
         }
     }
 
-    /// The volume in each answer of the controller about it.
+    /// The volume as ControllerGetVolume and ListVolumes describe it.
     #[track_caller]
-    pub fn told_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
-        let told = self.entries_of(volume);
-        async move { Ok(told.await?.into_iter().map(|(_, entry)| entry["volume"].clone()).collect()) }
+    pub fn descriptions_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
+        let entries = self.entries_of(volume);
+        async move { Ok(entries.await?.into_iter().map(|(_, entry)| entry["volume"].clone()).collect()) }
     }
 
     /// The entries of ControllerGetVolume and ListVolumes for a volume, each with its call.
@@ -103,11 +103,11 @@ impl Cx {
         let caller = Location::caller();
         async move {
             self.shared.begin("asking the controller about a volume", caller);
-            let mut told = Vec::new();
+            let mut found = Vec::new();
             if self.controller_can("GET_VOLUME") {
                 let answer = self.call("ControllerGetVolume", json!({ "volumeId": id })).await?;
                 answer.succeeds()?;
-                told.push(("ControllerGetVolume", answer.part("")));
+                found.push(("ControllerGetVolume", answer.part("")));
             }
             let mut pages = Pages::default();
             while self.controller_can("LIST_VOLUMES") {
@@ -115,12 +115,12 @@ impl Cx {
                 page.succeeds()?;
                 let is_of_volume = |entry: &&Value| entry["volume"]["volumeId"] == json!(id);
                 let entries = page.list("/entries").iter().filter(is_of_volume);
-                told.extend(entries.map(|entry| ("ListVolumes", entry.clone())));
+                found.extend(entries.map(|entry| ("ListVolumes", entry.clone())));
                 if pages.follow(page.text("/nextToken")) != Ok(true) {
                     break;
                 }
             }
-            Ok(told)
+            Ok(found)
         }
     }
 }
