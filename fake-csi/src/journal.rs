@@ -59,7 +59,7 @@ pub(crate) enum JournalError {
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: Mutex<State>,
-    /// Locked shared for as long as the process lives: a process that gets the lock exclusively is alone.
+    /// Holds a shared lock until the process ends: another process that gets the exclusive lock is the only user.
     _user: File,
     /// Whether no other process used the state directory when it was opened.
     pub(crate) alone: bool,
@@ -180,7 +180,7 @@ impl State {
         if self.read_to > COMPACT_ABOVE { self.compact() } else { Ok(()) }
     }
 
-    /// Rewrites the log as one line. The new log counts from the rename on.
+    /// Rewrites the log as one line. The rename makes the new log valid.
     fn compact(&mut self) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("new");
         let line = encode(&self.books.essence());

@@ -33,7 +33,7 @@ use crate::yaml;
 use command::split;
 use error::invalid;
 
-/// A driver, as its author describes it. All paths in it are absolute once it was read.
+/// A driver, as its author describes it. Reading makes its paths absolute.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -43,8 +43,8 @@ pub struct Manifest {
     /// How it is started, with the placeholders `{socket}`, `{endpoint}`, `{node}` and `{state}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// A directory that is its `/`, such as its image unpacked: the program is looked for there, and beside what is
-    /// in it the driver sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`.
+    /// The driver's `/`, such as its unpacked image: the program is looked for there, and the driver
+    /// also sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
     /// The directory that it runs in: a path in its `root` if it has one. `{state}` in it is replaced.
@@ -75,15 +75,15 @@ pub struct Manifest {
     /// shares with the machine, such as `/var/lib/kubelet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_dir: Option<PathBuf>,
-    /// Files, directories and devices of the machine that the driver may change. What it writes anywhere else beside
-    /// `{state}` and the node's root is thrown away, and told.
+    /// Files, directories and devices of the machine that the driver may change. Other changes outside of
+    /// `{state}` and the node's root are discarded and reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<PathBuf>,
-    /// The API of a cluster, for a driver that is a client of it: found as in a pod, or by `{kubeconfig}`, which alone
-    /// gives it one without objects.
+    /// A Kubernetes API for a driver that is a client of it: the driver finds it as in a pod, or by `{kubeconfig}`. Without
+    /// this table `{kubeconfig}` is an API without objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
-    /// How many nodes may be played at once.
+    /// The most nodes that a case may have at once.
     #[serde(default = "default_node_count", skip_serializing_if = "is_one")]
     pub nodes: u32,
     /// Whether the driver has one `{state}` for all nodes, or one for each.
@@ -93,10 +93,10 @@ pub struct Manifest {
     /// time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared_backend: bool,
-    /// What volumes are to be like.
+    /// The properties of volumes.
     #[serde(default)]
     pub volume: VolumeSettings,
-    /// Ids of the form the driver's have, for things that do not exist.
+    /// Ids of volumes and nodes that do not exist, in the form of the driver's ids.
     #[serde(default)]
     pub unknown_ids: UnknownIds,
     /// What the driver needs when cases run in a virtual machine.
@@ -108,7 +108,7 @@ pub struct Manifest {
     /// Files with the secrets of each kind of call.
     #[serde(default)]
     pub secrets: Secrets,
-    /// Cases that are known to fail, and why. Passing anyway fails the run.
+    /// Cases that are known to fail, each with the reason. If one passes, the run fails.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_failures: BTreeMap<String, String>,
 }
@@ -277,12 +277,12 @@ impl Manifest {
         };
         let volume =
             VolumeSettings { inline: true, fs_types, mutable_parameters, ..VolumeSettings::default() };
-        // The driver of the recordings keeps its books in its own process.
+        // `--hostpath` keeps its books in its process, so two nodes would not share volumes.
         let nodes = if arguments.iter().any(|word| word == "--hostpath") { 1 } else { 2 };
         Self { command, volume, nodes, ..Self::bare() }
     }
 
-    /// Whether the driver is one that already runs.
+    /// Whether the driver is not started by volproof.
     pub fn is_running_already(&self) -> bool {
         self.socket.is_some()
     }
@@ -317,7 +317,7 @@ impl Manifest {
         !self.controller_command.is_empty()
     }
 
-    /// Whether a command tells the driver where to listen; also by a variable or a file.
+    /// Whether the driver gets its socket: by this command, a variable or a file.
     pub fn names_the_socket(&self, command: &[String]) -> bool {
         command
             .iter()
@@ -331,7 +331,7 @@ impl Manifest {
     }
 
     fn resolve(&mut self, directory: &Path) {
-        // In another root the program is the path that it has there.
+        // With a `root`, the program is a path in it.
         if self.root.is_none() {
             command::resolve(&mut self.command, directory);
             command::resolve(&mut self.controller_command, directory);
@@ -362,10 +362,10 @@ impl Manifest {
     }
 }
 
-/// How many volumes a node of the driver inside this binary carries: more than any case but the one about it attaches.
+/// The limit of volumes on a node of fake-csi: no case attaches more, except the one about the limit.
 const MOST_VOLUMES: u32 = 12;
 
-/// Small enough to be quick, large enough for any file system, xfs but for its newest tools included.
+/// Large enough for any file system (for xfs with older tools only), and small enough to be quick.
 const DEFAULT_SIZE: u64 = 64 << 20;
 
 fn default_node_count() -> u32 {

@@ -36,8 +36,8 @@ pub use machine::Machine;
 pub use shell::shell;
 pub use snapshot::SnapshotError;
 
-/// Under which numbers the emulator finds its lines and the file for the kernel log. Fixed: its arguments
-/// name them, and a snapshot is only good for the very same arguments.
+/// The descriptors of the emulator's lines and of the file for the kernel log. They are fixed, since its arguments
+/// contain them and a snapshot needs the same arguments.
 const CONTROL_FD: RawFd = 20;
 const DATA_FD: RawFd = 21;
 const MONITOR_FD: RawFd = 22;
@@ -72,15 +72,11 @@ pub struct Boot {
 pub enum GuestError {
     /// The emulator could not be started.
     #[error("cannot start `{qemu}`")]
-    Start {
-        qemu: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Start { qemu: PathBuf, source: io::Error },
     /// The guest did not say hello in time.
     #[error("the guest did not come up within {}s: {last}", within.as_secs())]
     NoHello {
-        /// How long was waited.
+        /// The time limit.
         within: Duration,
         /// The last line of its kernel log, or what the emulator said.
         last: String,
@@ -94,35 +90,33 @@ pub enum GuestError {
     /// The guest's kernel is in trouble.
     #[error("the guest's kernel failed: {0}")]
     Kernel(KernelTrouble),
-    /// The line to the guest is dead.
+    /// The line to the guest is closed.
     #[error("the guest is gone: {last}")]
     Gone {
         /// What the emulator said last.
         last: String,
-        /// What the line said.
         source: io::Error,
     },
     /// The guest did not answer in time.
     #[error("the guest did not answer within {}s", within.as_secs())]
     Silent {
-        /// How long was waited.
+        /// The time limit.
         within: Duration,
     },
-    /// The caller does not wait any more.
+    /// The caller gave up.
     #[error("the guest is no longer wanted")]
     Unwanted,
-    /// It answered something that was not asked.
+    /// The answer does not belong to the last order.
     #[error("the guest answered out of turn: {said}")]
     OutOfTurn { said: String },
-    /// It could not do what was asked.
+    /// The guest could not execute an order.
     #[error("the guest could not: {why}")]
     Refused { why: String },
-    /// What it gave could not be kept.
+    /// A file from the guest could not be written.
     #[error("cannot keep what the guest gave in `{path}`")]
     Keep {
-        /// Where it should go.
+        /// The directory on this machine.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// A snapshot could not be taken or used.
@@ -160,7 +154,7 @@ pub fn find() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(PROGRAM)).find(|path| path.is_file())
 }
 
-/// Waits for as long as it takes.
+/// The `unwanted` of a caller that never gives up.
 pub fn patient() -> bool {
     false
 }
@@ -282,7 +276,7 @@ impl Guest {
     pub fn fetch(&mut self, path: &str, into: &Path) -> Result<(), GuestError> {
         let archive = self.get(path)?;
         let mut archive = tar::Archive::new(archive.as_slice());
-        // The guest's idea of who owns what, and of the time, stays there.
+        // Owners and times of the guest mean nothing here.
         archive.set_preserve_mtime(false);
         archive.unpack(into).map_err(|source| GuestError::Keep { path: into.to_owned(), source })
     }
@@ -327,7 +321,7 @@ impl Guest {
         self.trouble = trouble_in(&new[..whole]);
         self.searched += whole as u64;
         if self.trouble.is_some() {
-            // The useful lines come after the first one.
+            // The lines after the first one say what is wrong.
             let deadline = Instant::now() + LAST_WORDS;
             while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
                 std::thread::sleep(Duration::from_millis(10));
@@ -397,7 +391,7 @@ fn arguments(boot: &Boot) -> Vec<String> {
     arguments
 }
 
-/// The part of the arguments that does not say how one talks to the guest.
+/// The arguments without those for the lines to the guest.
 fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     let append = format!(
         "console=ttyS0 rdinit=/init panic=-1 oops=panic {loglevel} printk.time=1 \

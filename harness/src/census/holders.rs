@@ -82,7 +82,7 @@ impl fmt::Display for Holder {
 
 /// All visible holders that keep loop device `number` attached.
 pub fn holders_of_loop(number: u32) -> Holders {
-    // Loop devices stack a handful deep at most; a limit keeps a table that changes underway from looping.
+    // Loop devices stack a handful deep at most; the limit ends the recursion if the table changes meanwhile.
     loop_holders(number, 8)
 }
 
@@ -92,7 +92,7 @@ fn loop_holders(number: u32, depth: u32) -> Holders {
     let node = format!("/dev/loop{number}");
     let mut holders: Vec<Holder> = opened_by(device).into_iter().map(Holder::Process).collect();
     let mounts = observe::snapshot().unwrap_or_default();
-    // A file system over several devices has a device number of its own, and only names one as its source.
+    // A file system on several devices has its own device number, and names one of them as its source.
     for mount in mounts.iter().filter(|mount| mount.dev == device || mount.source == node) {
         let target = mount.target.display().to_string();
         holders.push(Holder::Mount { fstype: mount.fstype.clone(), target, held: holders_of_mount(mount) });
@@ -109,7 +109,7 @@ fn loop_holders(number: u32, depth: u32) -> Holders {
 
 /// The processes that work at or below a mount or have a file of it open.
 pub fn holders_of_mount(mount: &Mount) -> Holders {
-    // Everything is below these two; being at or below them holds nothing in particular.
+    // All paths are below `/`, and `/proc` is open in many processes: neither says who holds this mount.
     if mount.target == Path::new("/") || mount.target == Path::new("/proc") {
         return Holders::default();
     }

@@ -1,4 +1,4 @@
-//! Errors of the door, and the questions about them that steer a clean-up. Touches nothing.
+//! Errors of a host's calls, and the predicates on them that a clean-up needs. Touches nothing.
 
 use std::fmt;
 use std::io;
@@ -55,7 +55,7 @@ pub enum HostError {
     Container(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Stands for a cause that users cannot be shown: one made of the node's paths, or too long.
+/// Replaces a cause that users are not shown, since it has paths of the node or is too long.
 pub(crate) const SEE_LOG: &str = "the node's log says why";
 
 impl HostError {
@@ -114,7 +114,7 @@ impl HostError {
         self.errno().is_some_and(|number| CORRUPTED.contains(&number))
     }
 
-    /// There is nothing at the path (ENOENT).
+    /// The path does not exist (ENOENT).
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(errno::ENOENT)
     }
@@ -124,7 +124,7 @@ impl HostError {
         self.errno() == Some(errno::ENOTDIR)
     }
 
-    /// The path is no regular file, or one too long to be read as a whole (EISDIR, ENXIO, ELOOP, EFBIG).
+    /// The path is not a regular file, or the file is too long to be read at once (EISDIR, ENXIO, ELOOP, EFBIG).
     pub fn is_no_file(&self) -> bool {
         const OTHERS: [i32; 4] = [errno::EISDIR, errno::ENXIO, errno::ELOOP, errno::EFBIG];
         self.errno().is_some_and(|number| OTHERS.contains(&number))
@@ -135,7 +135,7 @@ impl HostError {
         self.errno() == Some(errno::EBUSY)
     }
 
-    /// There is something at the path already (EEXIST).
+    /// The path exists already (EEXIST).
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(errno::EEXIST)
     }
@@ -145,7 +145,7 @@ impl HostError {
         matches!(self.errno(), Some(errno::ENOTEMPTY | errno::EEXIST))
     }
 
-    /// The caller may not look (EACCES, EPERM), such as root on an NFS export with root_squash.
+    /// Access is denied (EACCES, EPERM), for example to root on an NFS export with root_squash.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self.errno(), Some(errno::EACCES | errno::EPERM))
     }

@@ -49,8 +49,8 @@ impl LinuxHost {
         Self::default()
     }
 
-    /// The machine of a node whose tree is below `root`. What is made, written or removed in there is reached without
-    /// following a link below `root`: one on the way is ELOOP.
+    /// The machine of a node whose tree is below `root`. Changes in the tree follow no link in it: a link on the way is
+    /// ELOOP.
     pub fn of_node(root: &Path) -> Self {
         Self { fence: fence::Fence::around(root), ..Self::default() }
     }

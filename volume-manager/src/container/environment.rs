@@ -44,19 +44,19 @@ pub enum NoValue {
     Unsupported(String),
 }
 
-/// The container's variables: those of services, over them those of `envFrom`, and over them its own, in which those
-/// before are expanded.
+/// The container's variables: first of services, then of `envFrom`, then its own, in which earlier ones are expanded. A
+/// later variable replaces an earlier one of its name.
 pub(super) async fn of(
     api: &dyn ApiSource,
     pod: &Pod,
     container: &Container,
-    told: BTreeMap<String, String>,
+    services: BTreeMap<String, String>,
 ) -> Result<Environment, ContainerError> {
     let mut environment: Environment =
-        told.into_iter().map(|(name, value)| (name, Sensitive::new(value))).collect();
+        services.into_iter().map(|(name, value)| (name, Sensitive::new(value))).collect();
     for import in &container.imports {
-        let held = held(api, pod, &import.holder).await.map_err(ContainerError::Import)?;
-        for (key, value) in held.unwrap_or_default() {
+        let content = content(api, pod, &import.holder).await.map_err(ContainerError::Import)?;
+        for (key, value) in content.unwrap_or_default() {
             let name = format!("{}{key}", import.prefix);
             let value = text(value).map_err(|why| ContainerError::Variable { name: name.clone(), why })?;
             environment.insert(name, Sensitive::new(value));
@@ -95,7 +95,7 @@ async fn value(
             amount.map(Some).ok_or_else(unknown)
         }
         Origin::Key(holder, key) => {
-            let found = held(api, pod, holder).await?.and_then(|mut held| held.remove(key));
+            let found = content(api, pod, holder).await?.and_then(|mut content| content.remove(key));
             match found {
                 Some(value) => text(value).map(Some),
                 None if holder.optional => Ok(None),
@@ -126,13 +126,13 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
 
 /// The content of a config map or secret; `None` if an optional one does not exist. Of a config map only `data`:
 /// `binaryData` is for files.
-async fn held(
+async fn content(
     api: &dyn ApiSource,
     pod: &Pod,
     holder: &Holder,
 ) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
     let namespace = &pod.meta.namespace;
-    let held = match holder.kind {
+    let content = match holder.kind {
         HolderKind::ConfigMap => api::get::<ConfigMap>(api, namespace, &holder.name)
             .await
             .map(|map| map.data.iter().map(|(key, text)| (key.clone(), text.clone().into_bytes())).collect()),
@@ -140,9 +140,9 @@ async fn held(
             secret.data.iter().map(|(key, value)| (key.clone(), value.reveal().clone())).collect()
         }),
     };
-    match held {
+    match content {
         Err(error) if error.is_not_found() && holder.optional => Ok(None),
-        held => held.map(Some),
+        content => content.map(Some),
     }
 }
 

@@ -163,7 +163,7 @@ pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
 
 pub(super) static UNDONE_AS_DONE: Rule = Rule {
     id: "INV-043",
-    sentence: "what another life of the node has done is undone with the id it was done with",
+    sentence: "a path that was staged or published before a restart is undone with the same volume id",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Event::RpcStart(start) = &line.event else { return };
@@ -205,10 +205,10 @@ fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Repor
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
-    // A trace that does not tell of references has no such field at all.
+    // A trace without references to secrets cannot be judged.
     let Some(named) = body["spec"]["csi"].get(named) else { return };
     report.tried();
-    // Tokens may go the same way, and belong to no secret.
+    // Service account tokens are sent as secrets too, without any reference.
     let sent = start.request().secret_keys().any(|key| !key.ends_with("serviceAccount.tokens"));
     match (named.is_null(), sent) {
         (true, true) => report.broken(&start.method, "sent a secret that is not for this call", volume),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_where_they_are_for() {
+    fn secrets_are_sent_only_to_calls_that_have_a_reference() {
         let rule = &SECRETS_WHERE_THEY_BELONG;
         let volume = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1","nodeStageSecretRef":{"name":"s"},"nodePublishSecretRef":null}}}
         "#;
@@ -252,7 +252,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_volume_is_published_once_for_a_pod() {
+    fn volume_is_published_once_for_a_pod() {
         let rule = &ONE_PUBLISH_A_POD;
         let other = "/kl/pods/uid-a/volumes/kubernetes.io~csi/other/mount";
         let second = format!("publish v1 a {{\"targetPath\":\"{other}\"}}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_is_the_volumes_own() {
+    fn volume_context_is_the_volumes_attributes() {
         let rule = &CONTEXT_IS_THE_VOLUMES;
         keeps(rule, &[PV, r#"stage v1 {"volumeContext":{"tier":"fast"}}"#].concat(), &[]);
         let added = r#"publish v1 a {"volumeContext":{"tier":"fast","csi.storage.k8s.io/pod.name":"a"}}"#;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_publish_context_is_the_attachments() {
+    fn publish_context_is_the_attachments_metadata() {
         let rule = &PUBLISH_CONTEXT_IS_THE_ATTACHMENTS;
         let attached = r#"api create VolumeAttachment x controller {"spec":{"source":{"persistentVolumeName":"pv-v1"}},"status":{"attachmentMetadata":{"dev":"sda"}}}
         "#;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capability_stays_the_same() {
+    fn publish_has_the_capability_of_the_stage() {
         let rule = &SAME_CAPABILITY;
         let grouped = r#"{"volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"mount":{"fsType":"ext4","volumeMountGroup":"2000"}}}"#;
         let xfs =
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn publishing_again_says_the_same() {
+    fn repeated_publish_has_the_same_context() {
         let rule = &SAME_CONTEXT_AGAIN;
         let token = |token: &str| {
             format!(
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_empty_is_sent() {
+    fn empty_field_is_broken() {
         let rule = &NOTHING_IS_EMPTY;
         keeps(rule, "stage v1\npublish v1 a\nexpand v1 a\nunpublish v1 a\nunstage v1", &[]);
         let empty = "a call was sent with an empty field";

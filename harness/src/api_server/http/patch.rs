@@ -18,7 +18,7 @@ impl Format {
             "application/json-patch+json" => Some(Self::Json),
             "application/merge-patch+json" => Some(Self::Merge),
             "application/strategic-merge-patch+json" => Some(Self::Strategic),
-            // YAML is how clients call it; most of them send JSON, which is YAML as well.
+            // Clients announce YAML, and most of them send JSON, which is valid YAML.
             "application/apply-patch+yaml" => Some(Self::Apply),
             _ => None,
         }
@@ -118,7 +118,7 @@ fn merge_list(target: &mut Value, items: &[Value], list: &str) {
         *target = Value::Array(kept.cloned().collect());
         return;
     };
-    // Finalizers are a set.
+    // Finalizers have no key: they are a set, to which the patch adds.
     let key = merge_key(list);
     for item in items {
         let same = |known: &Value| match key {

@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// How many moments a victim is killed at. More in the nightly run.
+/// The number of moments at which a victim is killed; more in the nightly run.
 fn rounds() -> u64 {
     std::env::var("VOLPROOF_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(12)
 }
@@ -32,11 +32,14 @@ fn rounds() -> u64 {
 fn careless_driver_without_a_kill() -> Result<(), Failed> {
     let base = tempfile::tempdir()?;
     let output = helper("run", &[path(base.path()), "naive"]).output()?;
-    let told = String::from_utf8(output.stdout)?;
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    // Two devices with a lock each, of three workers. Six or twelve: losetup may lose a race, then it has none.
-    assert!(told.lines().last().is_some_and(|line| line.ends_with("left 0")), "{told}");
-    assert!(!told.contains("undone 0"), "the careless driver left devices, and they were found: {told}");
+    let printed = String::from_utf8(output.stdout)?;
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    // Each of three workers leaves two devices, which may have a lock each: losetup can lose a race and set none.
+    assert!(printed.lines().last().is_some_and(|line| line.ends_with("left 0")), "{printed}");
+    assert!(
+        !printed.contains("undone 0"),
+        "the careless driver left devices, and they were found: {printed}"
+    );
     nothing_is_left(base.path());
     Ok(())
 }
@@ -49,7 +52,7 @@ fn random_moments(victim: &'static str) -> Result<(), Failed> {
             helper("run", &[path(base.path()), kind]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut lines = BufReader::new(run.stdout.take().expect("piped")).lines();
         lines.next();
-        // The moment is spread evenly over the life of a run; nothing depends on hitting a certain one.
+        // The moments are spread evenly over the life of a run; the test needs no particular one.
         std::thread::sleep(Duration::from_millis(3 * round * 12 / rounds() * 2));
         kill(&run, victim);
         drop(lines);
@@ -94,7 +97,7 @@ fn descendants(pid: i32) -> Vec<Process> {
 fn nothing_is_left(base: &Path) {
     let tag = path(Path::new(base.file_name().expect("a temporary directory has a name")));
     let gone = || {
-        // What the janitor did, or was kept from doing: after a sweep it makes no difference.
+        // If the janitor was killed, `sweep` does its work.
         janitor::sweep_in(base).ok()?;
         let no_run = std::fs::read_dir(base).ok()?.next().is_none();
         (no_run && processes_of(tag).is_empty()).then_some(())

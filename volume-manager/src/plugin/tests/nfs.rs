@@ -32,7 +32,7 @@ async fn mounted(bench: &Bench) -> Option<String> {
 }
 
 #[tokio::test]
-async fn an_export_is_mounted_once_for_its_pod_and_its_directory_goes_with_it() {
+async fn export_is_mounted_once_for_its_pod_and_unmount_removes_the_directory() {
     let (mut bench, host) = export("server");
     bench.pod.security.fs_group = Some(4711);
     for _ in 0..2 {
@@ -55,7 +55,7 @@ async fn an_export_is_mounted_once_for_its_pod_and_its_directory_goes_with_it() 
 }
 
 #[tokio::test]
-async fn an_address_with_colons_is_in_brackets() {
+async fn address_with_colons_is_in_brackets() {
     for (server, source) in [("fe80::1", "[fe80::1]:/data"), ("[fe80::1]", "[fe80::1]:/data")] {
         let (mut bench, _) = export(server);
         bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -64,7 +64,7 @@ async fn an_address_with_colons_is_in_brackets() {
 }
 
 #[tokio::test]
-async fn options_are_those_of_the_annotation_each_once_in_order_and_ro_where_it_is_only_read() {
+async fn options_of_the_annotation_are_used_once_each_in_order_with_ro_for_read_only() {
     for (annotation, read_only, options) in [
         (None, false, "rw,soft,timeo=5"),
         (None, true, "ro,soft,timeo=5"),
@@ -85,7 +85,7 @@ async fn options_are_those_of_the_annotation_each_once_in_order_and_ro_where_it_
 }
 
 #[tokio::test]
-async fn an_inline_export_says_itself_whether_it_is_only_read() {
+async fn inline_export_is_read_only_if_its_source_is() {
     for read_only in [false, true] {
         let (mut bench, _) = Bench::simulated();
         let (server, path) = ("server".to_owned(), "/data".to_owned());
@@ -98,7 +98,7 @@ async fn an_inline_export_says_itself_whether_it_is_only_read() {
 }
 
 #[tokio::test]
-async fn a_mount_that_failed_and_is_there_is_taken_away_and_the_first_error_told() {
+async fn mount_that_failed_after_its_effect_is_undone_and_its_error_reported() {
     for (order, stays) in
         [(Order::Fail(EIO), false), (Order::FailAfter(EIO), false), (Order::FailAfter(EIO), true)]
     {
@@ -110,13 +110,17 @@ async fn a_mount_that_failed_and_is_there_is_taken_away_and_the_first_error_told
         assert!(story.contains(&format!("mark pod failed: {class}")), "{story}");
         assert!(story.contains("Input/output error"), "{story}");
         assert_eq!(host.kernel().is_mount_point(&bench.path(DIR)), stays);
-        assert_eq!(host.kernel().metadata(&bench.path(DIR)).is_ok(), stays, "nor is its directory there");
+        assert_eq!(
+            host.kernel().metadata(&bench.path(DIR)).is_ok(),
+            stays,
+            "the directory stays with the mount"
+        );
     }
 }
 
-/// The server has a minute, then it is left by force.
+/// The server has a minute to answer, then the unmount is forced.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_let_go_is_forced_after_a_minute() {
+async fn hanging_unmount_is_forced_after_a_minute() {
     let (mut bench, host) = export("server");
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     host.faults().add(Rule::new(Order::Hang).on("unmount"));
