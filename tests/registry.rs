@@ -16,7 +16,7 @@ const UNJUDGED: &[&str] = &[];
 /// Sabotages that no case finds under their own promise yet.
 const MISSED: &[&str] = &[];
 
-/// How many findings beside that of its own promise may follow from a sabotage.
+/// The most findings of a sabotage beside that of its own promise.
 const CONSEQUENCES: usize = 1;
 
 fn rows(ended: &Ended) -> Vec<Value> {
@@ -78,7 +78,7 @@ fn honest_driver_keeps_each_promise_in_each_case_that_judges_it() {
     assert!(left.is_empty(), "a case that shares a driver leaves what the next one would find: {left:?}");
 }
 
-/// What the workers of shared drivers say about it.
+/// The lines of shared drivers' workers about leftovers.
 fn left_on_shared_drivers(cases: &Path) -> Vec<String> {
     let all = std::fs::read_dir(cases).expect("it is there").flatten().map(|entry| entry.path());
     let is_shared = |path: &PathBuf| path.to_string_lossy().contains("/shared-driver-");
@@ -120,7 +120,7 @@ fn each_sabotage_is_found_under_its_own_promise() {
     }
 }
 
-/// Those of these sabotages that were not found under their own promise, each alone with few findings.
+/// The sabotages that were not found under their own promise, or only among many findings.
 fn missed<'a>(all: &BTreeSet<&'a str>, arguments: &str) -> BTreeSet<&'a str> {
     let ended = Volproof::new().args("sabotage --json").args(arguments).run();
     let rows = rows(&ended);

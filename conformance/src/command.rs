@@ -215,7 +215,7 @@ fn under_ledger(work: impl AsyncFnOnce(&Ledger) -> Result<u8, Exit>) -> Result<u
     })
 }
 
-/// How this program was called, for the line that runs a case again.
+/// The words with which this program was called, for the line that runs a case again.
 #[derive(Debug)]
 pub(crate) struct Called {
     /// The whole command line.

@@ -143,7 +143,7 @@ fn bind(from: &Path, to: &Path) {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
 }
 
-/// What is asked about one new mount, in a small table and in a large one.
+/// The look-up of one new mount, in a small and in a large mount table.
 fn resolve() {
     let sandbox = enter();
     let top = sandbox.layout().root().join("pods");

@@ -102,7 +102,7 @@ impl Node {
         Ok(Self { api, manager, machine })
     }
 
-    /// How long a pod's volumes take to come and to go.
+    /// The times to mount and to unmount a pod's volumes.
     async fn pod(&self, pod: Pod) -> Result<(Duration, Duration)> {
         let uid = self.come(&pod).await?;
         let way_in = uid.1;
@@ -211,7 +211,7 @@ async fn keys(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What has to be done, and nothing else.
+/// The least work for these keys: one file each.
 fn bare_keys(directory: &Path, value: &[u8]) -> Result<()> {
     let generation = directory.join("..generation");
     fs::create_dir_all(&generation)?;

@@ -54,7 +54,7 @@ fn measure(rounds: usize) -> Result<()> {
     runtime.block_on(compare(&sandbox, logs.path(), rounds))
 }
 
-/// How long a way in and a way out took.
+/// The times of a pod's start and end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) way_in: Duration,

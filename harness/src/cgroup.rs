@@ -31,7 +31,7 @@ pub struct Limits {
     pub memory: u64,
 }
 
-/// Which limits were hit, and how often.
+/// The number of times that each limit was reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hits {
     /// A process or a thread was refused.

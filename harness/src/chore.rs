@@ -52,7 +52,7 @@ pub enum ChoreError {
     },
 }
 
-/// How a command ended that did not succeed.
+/// The end of a command that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exit(ExitStatus),

@@ -301,7 +301,7 @@ impl Driver {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// How it exited, if it has.
+    /// Its exit; `None` while it runs.
     pub fn exit(&self) -> Option<Exit> {
         self.processes().find_map(Process::exit)
     }

@@ -42,9 +42,9 @@ pub enum Fact {
     Nfsd,
     /// Devices can be mapped (dm).
     DeviceMapper,
-    /// What a driver uses can be limited (control groups).
+    /// The resources of a driver can be limited (control groups).
     Limits,
-    /// Which devices a container uses can be limited (BPF on control groups).
+    /// The devices of a container can be limited (BPF on control groups).
     DeviceRules,
     /// runc is there, for a second opinion on containers.
     Runc,
@@ -133,7 +133,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What this process can do. Probed at the first call, which takes some milliseconds.
+    /// The abilities of this process. The first call probes them, which takes some milliseconds.
     pub fn get() -> &'static Facts {
         static FACTS: OnceLock<Facts> = OnceLock::new();
         FACTS.get_or_init(Facts::probe)

@@ -37,13 +37,13 @@ pub use write_log::{Cut, Record, WriteLog, WriteLogError};
 /// The hidden subcommand that [`main`] answers; its settings are its argument, as JSON.
 pub const SUBCOMMAND: &str = "__faultfs";
 
-/// How long the serving process gets to mount, or to end once it is unmounted.
+/// The time for the serving process to mount, or to end after the unmount.
 const START: Duration = Duration::from_secs(10);
 
-/// How long an unmount is tried while a process still uses the file system.
+/// The time for which a busy unmount is retried.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// Where a fault file system takes its files from and where it shows them.
+/// The source and the mount point of a fault file system.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct FaultFsOptions {
     /// The directory whose files it shows. They survive the serving process.
@@ -92,7 +92,7 @@ impl FaultFs {
         Ok(FaultFs { options, child, open: true })
     }
 
-    /// Where it shows its files.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.options.target
     }

@@ -33,10 +33,10 @@ pub const SUBCOMMAND: &str = "__janitor";
 /// The file in which a janitor that gave up says why.
 const LEFT: &str = "left";
 
-/// How long the lock of a run that has just ended is waited for.
+/// The time to wait for the lock of a run that has just ended.
 const LOCK: Duration = Duration::from_secs(10);
 
-/// How long a run waits for its janitor at the end.
+/// The time for which a run waits for its janitor at the end.
 const FINISH: Duration = Duration::from_secs(60);
 
 /// Why a janitor could not do its work.
@@ -129,7 +129,7 @@ fn leave_terminal() -> io::Result<()> {
 
 /// The janitor process: waits for the end of its standard input, then undoes the run in `dir`.
 ///
-/// What it did is one line of JSON on its standard output.
+/// Prints its work as one line of JSON.
 pub fn main(dir: &Path) -> ExitCode {
     let _ = nix::sys::prctl::set_name(c"volproof-janitr");
     let mut stdin = io::stdin().lock();
@@ -151,7 +151,7 @@ pub fn main(dir: &Path) -> ExitCode {
     }
 }
 
-/// What was undone, and what could not be.
+/// The resources that were undone, and those that could not be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undone {
     /// One line each: "detached loop3 of case csi::block".
@@ -164,7 +164,7 @@ pub struct Undone {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swept {
     pub run: String,
-    /// Who began it, if its ledger says so.
+    /// The process that began it; `None` in older ledgers.
     pub author: Option<Author>,
     /// The work of the janitor on it.
     pub undone: Undone,

@@ -64,7 +64,7 @@ pub struct Journal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     pub effect: EffectKind,
-    /// What it was done to.
+    /// The changed path.
     pub path: PathBuf,
     /// What is shown there now: a bind's source, a lock's loop device. For an `unlock`, the file that was held.
     pub source: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub struct Announcement {
     pub fields: BTreeMap<String, String>,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// The gRPC code in Go's spelling, such as `OK` or `DeadlineExceeded`.
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub message: String,
     /// The answer as JSON.
     pub resp: Value,
-    /// What was changed on the way.
+    /// The fault that the proxy injected.
     pub injected: Option<String>,
     /// Whether the caller went away before the driver had answered.
     pub abandoned: bool,
@@ -106,7 +106,7 @@ impl Excuse {
 
 impl Drop for Excuse {
     fn drop(&mut self) {
-        // What was done until now is drained first, and excused.
+        // Earlier changes are drained first, and count as explained.
         self.journal.change(|state| {
             state.flights.remove(&self.call);
             let (volume, paths) = Default::default();
@@ -212,7 +212,7 @@ impl Journal {
         self.state().kernel.leave_out(directory);
     }
 
-    /// Where the node and its driver have mounted what is still there, the latest first.
+    /// The mount points of node and driver that still exist, the latest first.
     pub fn mounted(&self) -> Vec<PathBuf> {
         self.change(|_| {});
         self.state().kernel.mounted()
@@ -285,7 +285,7 @@ impl Journal {
     pub fn process(&self, who: Role, edge: Lifecycle, status: Option<String>) {
         self.change(|state| {
             if edge == Lifecycle::Exit && who == Role::Node {
-                // What it did last it could not announce any more: that is no stray.
+                // A dead node could not announce its last effects: they are no strays.
                 state.own.forget_suspects();
             }
             if who == Role::Node {
@@ -357,7 +357,7 @@ impl Journal {
         self.state().gathered.backings.clone()
     }
 
-    /// What lay in the way of calls that failed, and who had made it: a line each, with real paths.
+    /// Files at the paths of failed calls, with the process that made them: a line each, with real paths.
     pub fn in_the_way(&self) -> Vec<String> {
         self.state().gathered.in_the_way.found()
     }
@@ -431,12 +431,12 @@ impl Journal {
         self.change(|state| state.rewind(lines));
     }
 
-    /// How many lines there are, with those that were forgotten.
+    /// The number of lines, with those that were dropped.
     pub fn length(&self) -> usize {
         self.state().length()
     }
 
-    /// What was recorded after so many lines, with real paths.
+    /// The lines after the first `lines`, with real paths.
     pub fn since(&self, lines: usize) -> Vec<TraceLine> {
         self.change(|_| {});
         self.state().lines_from(lines).to_vec()
@@ -472,7 +472,7 @@ impl Journal {
         (state.length(), state.started.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// How many calls of a method have started, or ended.
+    /// The number of calls of a method that have started, or ended.
     pub fn count(&self, method: &str, edge: Edge) -> usize {
         let counts = |line: &&TraceLine| match (&line.event, edge) {
             (Event::RpcStart(start), Edge::Start) => start.method == method,

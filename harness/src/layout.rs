@@ -39,7 +39,7 @@ impl Layout {
         &self.root
     }
 
-    /// What the harness keeps beside it.
+    /// The harness's own directory beside the root.
     pub fn state(&self) -> &Path {
         &self.state
     }
@@ -74,25 +74,25 @@ impl Layout {
         self.state.join("drv").join("controller.sock")
     }
 
-    /// How a client of Kubernetes finds the API that the driver is given, `{kubeconfig}` in a manifest.
+    /// The kubeconfig of the driver's API, `{kubeconfig}` in a manifest.
     pub fn kubeconfig(&self) -> PathBuf {
         self.driver_state.join("kubeconfig")
     }
 
-    /// Where a client of Kubernetes looks when it runs in a pod: the same place in each container.
+    /// The directory in which clients of Kubernetes look for their token in a pod.
     pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-    /// Where the API objects are served to the node.
+    /// The socket that serves API objects to the node.
     pub fn api_socket(&self) -> PathBuf {
         self.sockets().join("api.sock")
     }
 
-    /// Where the node takes orders and sends notices.
+    /// The socket of orders to the node and of its notices.
     pub fn node_socket(&self) -> PathBuf {
         self.sockets().join("node.sock")
     }
 
-    /// Where the node announces its effects and waits for the journal.
+    /// The socket on which the node announces its effects and waits for the journal.
     pub fn effects_socket(&self) -> PathBuf {
         self.sockets().join("effects.sock")
     }

@@ -36,7 +36,7 @@ pub enum Entry {
         id: String,
         /// The kernel's id of this boot. After another boot nothing of the run can exist.
         boot: String,
-        /// Who began it. Older ledgers do not say.
+        /// The process that began it; `None` in older ledgers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         author: Option<Author>,
     },
@@ -72,7 +72,7 @@ pub enum Entry {
     },
     /// Control groups of a driver or a container.
     Cgroups {
-        /// Where they are or are about to be.
+        /// Their paths, which may not exist yet.
         paths: Vec<PathBuf>,
     },
     /// A node's root on the machine itself, which a driver outside of any sandbox shares.
@@ -89,18 +89,18 @@ pub enum Entry {
         /// The files with the secrets it is asked with.
         secrets: Secrets,
     },
-    /// What such a driver was asked for, or has taken back.
+    /// A request to such a driver, or its undoing.
     Asked {
         asked: Asked,
     },
     /// A socket at a place that the user chose.
     Socket {
-        /// Where it is or is about to be.
+        /// Its path, which may not exist yet.
         path: PathBuf,
     },
     /// A directory of logs that the user did not ask for. It goes with the run, unless it is kept.
     Scratch {
-        /// Where it is. The name holds the run's id, so it belongs to this run.
+        /// Its path. The name contains the run's id, so it belongs to this run.
         path: PathBuf,
     },
     /// A command of the manifest is about to prepare something; this one undoes it.
@@ -178,9 +178,9 @@ pub enum LedgerError {
     #[error("cannot understand line {line} of `{path}`")]
     Line {
         path: PathBuf,
-        /// Which line, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The defect of the line.
         #[source]
         source: serde_json::Error,
     },
@@ -196,7 +196,7 @@ pub struct Run {
     ledger: Ledger,
 }
 
-/// Where a run that is about to begin will keep its ledger. Nothing is made yet, so its janitor can be there first.
+/// The directory for the ledger of a new run. It is not made yet, so that the janitor starts first.
 #[derive(Debug)]
 pub struct Place {
     id: String,
@@ -204,7 +204,7 @@ pub struct Place {
 }
 
 impl LedgerError {
-    /// What to do about it, if that is known.
+    /// A hint for the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
         let LedgerError::Io { path, source, .. } = self else { return None };
@@ -304,7 +304,7 @@ pub(crate) fn leave(base: &Path) {
     }
 }
 
-/// How the name of a directory begins that a run makes for itself.
+/// The prefix of the directories that a run makes for itself.
 pub const SCRATCH: &str = "volproof-";
 
 /// The file that says that volproof has made a directory.
@@ -361,7 +361,7 @@ impl Ledger {
         Ok(Ledger { path: path.to_owned(), file })
     }
 
-    /// What keeps the ledger open. A process that has no other use for it holds on to this.
+    /// The descriptor that keeps the ledger open, for a process that does not use the ledger otherwise.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::standing;
 
-/// How often the load is looked at.
+/// The pause between two looks at the load.
 const TICK: Duration = Duration::from_millis(50);
 
 /// So much slower at most is believed: what is counted as load is no more than a number of waiting tasks.
@@ -20,9 +20,9 @@ const LONGEST: u32 = 3;
 /// A wait whose time was over.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Late {
-    /// How long it lasted.
+    /// The duration of the wait.
     pub waited: Duration,
-    /// How many tasks wanted each processor meanwhile; 1 where none had to wait.
+    /// The tasks that wanted each processor meanwhile; 1 if none had to wait.
     pub load: f64,
     /// Whether it was cut short by [`LONGEST`]: on a machine that was less busy there would have been more time.
     pub is_cut_short: bool,
@@ -74,7 +74,7 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
     }
 }
 
-/// How many tasks there are for each processor that could run now.
+/// The runnable tasks for each processor now.
 fn load() -> f64 {
     if standing::in_guest() {
         // The load of the machine around a guest does not show inside.
@@ -96,7 +96,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// How many ticks a wait lasts under a load.
+    /// The number of ticks of a wait under a load.
     async fn ticks(load: f64) -> u32 {
         let ticks = std::cell::Cell::new(0);
         let counting = || {

@@ -17,7 +17,7 @@ use crate::kernel_module;
 use crate::observe::Device;
 use crate::wait::Deadline;
 
-/// How long to wait for the kernel to find a disk, and for other processes to close it.
+/// The time for the kernel to find a disk, and for other processes to close it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A disk that cannot be made or changed.

@@ -349,7 +349,7 @@ impl Node {
         self.exit().is_none() && self.running().is_some()
     }
 
-    /// How it ended, if it did by itself.
+    /// Its exit, if it ended by itself.
     pub fn exit(&self) -> Option<Exit> {
         self.running().and_then(|running| *running.exit.borrow())
     }

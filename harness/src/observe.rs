@@ -33,7 +33,7 @@ pub struct Mount {
     pub parent: MountId,
     /// The mount point.
     pub target: PathBuf,
-    /// Which part of its file system it shows.
+    /// The directory of its file system that it shows.
     pub root: PathBuf,
     /// The type of its file system, with its sub-type (`fuse.sshfs`).
     pub fstype: String,
@@ -106,7 +106,7 @@ impl Mount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEvent {
     pub kind: MountEventKind,
-    /// Which mount it happened to.
+    /// The changed mount.
     pub id: MountId,
     /// The process whose system call it was, in this PID namespace; 0 if that is not known.
     pub pid: i32,
@@ -162,7 +162,7 @@ pub enum ObserveError {
     /// The kernel has no such notification, or not for this user.
     #[error("cannot watch mounts by {what}")]
     Watch {
-        /// Which call was refused.
+        /// The refused call.
         what: &'static str,
         #[source]
         source: io::Error,

@@ -33,7 +33,7 @@ pub use init::{LOST_LIFELINE, SIGNALLED};
 pub use machine::{Bounds, Changed, MachineOptions, Written};
 pub use shared::SharedNode;
 
-/// How a sandbox is made.
+/// The settings of a sandbox.
 #[derive(Debug)]
 pub struct SandboxOptions {
     /// The read end of a pipe whose write end only the run holds. When the pipe ends, everything in the sandbox dies.

@@ -23,7 +23,6 @@ pub enum CacheError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// Another user could have put a program there, which would be started.

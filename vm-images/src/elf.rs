@@ -28,7 +28,6 @@ pub enum ElfError {
     Io {
         /// The program or library.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The file is a damaged ELF file.

@@ -36,11 +36,7 @@ pub enum FetchError {
     },
     /// A file of the client's own set-up could not be written.
     #[error("cannot write `{path}`")]
-    Io {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// The files of a kernel's packages; only those missing from the cache are fetched.

@@ -45,11 +45,7 @@ const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 pub enum InitramfsError {
     /// A file that is to go into the guest could not be read.
     #[error("cannot put `{path}` into the guest")]
-    Read {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A program's libraries could not be found.
     #[error(transparent)]
     Elf(#[from] ElfError),

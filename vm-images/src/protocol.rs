@@ -101,14 +101,14 @@ pub enum Told {
     },
     /// An order was not understood.
     Refused {
-        /// What was wrong with it.
+        /// The defect of the order.
         why: String,
     },
     /// The last word before power is off.
     Bye,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
     /// The id of the order that started the program.

@@ -75,17 +75,17 @@ async fn filled(volumes: usize) -> Node {
     node
 }
 
-/// How long nothing happens.
+/// The duration of the idle time.
 const WHILE: Duration = Duration::from_secs(5);
 
-/// How often the manager's thread was woken meanwhile, and which part of the time it was busy.
+/// The wake-ups of the manager's thread, and the share of the time in which it was busy.
 type Idle = (u64, f64);
 
-/// What happens while nothing happens. The timer of this wait wakes the thread a few times itself.
+/// Wake-ups and CPU time of an idle manager. The timer of this wait adds a few wake-ups.
 async fn idle() -> Idle {
     let metrics = Handle::current().metrics();
     let now = || (metrics.worker_park_count(0), metrics.worker_total_busy_duration(0));
-    // What was done last comes to its end first.
+    // The last operations end first.
     tokio::time::sleep(WHILE / 10).await;
     let before = now();
     tokio::time::sleep(WHILE).await;
@@ -93,7 +93,7 @@ async fn idle() -> Idle {
     (after.0 - before.0, (after.1 - before.1).as_secs_f64() / WHILE.as_secs_f64())
 }
 
-/// What becomes free when the manager ends, once it alone has the objects.
+/// The memory that is freed when the manager ends, which then has the only copy of the objects.
 async fn memory(node: &Node, many: usize) {
     node.forget(0..many);
     node.idle().await;
@@ -114,7 +114,7 @@ async fn growth(many: usize) {
     }
 }
 
-/// How long each of a number of volumes takes.
+/// The time for each of a number of volumes.
 async fn lives(volumes: usize) -> [(&'static str, Duration); 4] {
     let each = |began: Instant| began.elapsed() / u32::try_from(volumes).expect("a node is not that large");
     let mut node = Node::start().await;
@@ -135,7 +135,7 @@ async fn lives(volumes: usize) -> [(&'static str, Duration); 4] {
     [("come", come), ("read back after a restart", read_back), ("taken over", taken_over), ("gone", gone)]
 }
 
-/// How much the simulation gets done.
+/// The speed of the simulation.
 fn simulation() {
     const WHILE: Duration = Duration::from_secs(10);
     const STEPS: usize = 40;
@@ -170,7 +170,7 @@ fn head(what: &str, sizes: &[usize]) {
     println!("{what:<50}{sizes} {:>8}", "ratio");
 }
 
-/// What something takes at each size, and how much longer at the last than at the first.
+/// The time at each size, and the ratio of the last to the first.
 fn row(what: &str, times: &[Duration]) {
     let us = |time: &Duration| time.as_secs_f64() * 1e6;
     let ratio = times.first().zip(times.last()).map_or(1.0, |(few, many)| us(many) / us(few));

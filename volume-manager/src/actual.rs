@@ -284,7 +284,7 @@ fn impossible(volume: &VolumeName, state: &dyn std::fmt::Debug, transition: &Tra
 /// Changes that do not come from operations.
 impl ActualState {
     /// Adds a volume that was found on disk: it may be staged and, if a pod's directory names it, published.
-    /// What is known already stays.
+    /// Adds volumes that reconstruction found, unless they are known already.
     pub fn add_reconstructed(
         &mut self,
         volume: &VolumeName,

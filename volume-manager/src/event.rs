@@ -112,7 +112,7 @@ impl ReportQueue for EventQueue {
     }
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub enum Outcome {
     Done,

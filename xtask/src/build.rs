@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::workspace::cargo;
 
-/// What came of the build.
+/// The result of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Built {
     /// Without a word of the compiler or of clippy.
@@ -75,7 +75,7 @@ fn sysroot() -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
-/// What was said about the code, each once: a library and its unit tests are compiled apart, from the same source.
+/// The compiler's messages, each once: a library and its unit tests are compiled from the same source.
 #[derive(Debug, Default)]
 struct Diagnostics {
     shown: BTreeSet<String>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::tally::Tally;
 
-/// How many of the slowest tests are told, and from how long on.
+/// The number of slowest tests that are listed, and their least duration.
 const SLOWEST: usize = 8;
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -84,7 +84,7 @@ impl Reader {
         None
     }
 
-    /// What was counted, once all programs have ended.
+    /// The counts of all programs that have ended.
     pub(crate) fn tally(&mut self) -> Tally {
         self.end_of_program();
         self.tally
@@ -94,7 +94,7 @@ impl Reader {
     fn end_of_program(&mut self) {
         if std::mem::take(&mut self.running) {
             self.tally += Tally::of_check(false);
-            // What it had skipped until then belongs to no other program's counts.
+            // The next program starts with no skipped tests.
             self.skipped = 0;
         }
     }
@@ -107,7 +107,7 @@ impl Reader {
         shown.map(|(took, name)| format!("{:>4} s  {name}", took.as_secs())).collect()
     }
 
-    /// What tests did not do because they do it only with `--thorough`, each once.
+    /// The parts of tests that run only with `--thorough`, each once.
     pub(crate) fn into_left_out(self) -> Vec<String> {
         self.left_out
     }

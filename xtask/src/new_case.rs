@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::flags::NewCase;
 use crate::workspace::root;
 
-/// Where cases live, from the root of the repository.
+/// The directory of the cases, from the root of the repository.
 const CASES: &str = "conformance/cases/src";
 
 /// The name of a case until its author renames it.

@@ -16,10 +16,10 @@ use crate::flags::Nightly;
 use crate::packages;
 use crate::workspace::{NOT_PREPARED, build_volproof, root, status, target_directory};
 
-/// What a summary shows for a status. A status that is not here is shown as it is.
+/// The sign for a status in a summary. Another status is shown by its name.
 const SIGNS: [(&str, &str); 4] = [("passed", "✓"), ("skipped_host", "–"), ("skipped_driver", "–"), ("", " ")];
 
-/// What became of a kernel.
+/// The result on a kernel.
 #[derive(Debug, Default)]
 struct Row {
     kernel: String,

@@ -19,7 +19,7 @@ struct Package {
     present: fn() -> bool,
 }
 
-/// What a missing package stops.
+/// The use of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
     /// Nothing can be built without it.

@@ -17,7 +17,7 @@ use crate::tidy;
 use crate::times::{Clock, Times};
 use crate::workspace::{cargo, status, target_directory};
 
-/// What `volproof run` exits with when it has skipped everything.
+/// The exit code of `volproof run` when it has skipped everything.
 const NOTHING_RAN: i32 = 3;
 
 /// One thing CI does.
@@ -94,7 +94,7 @@ pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tall
     Ok(total)
 }
 
-/// What came of a step.
+/// The result of a step.
 struct Outcome {
     tally: Tally,
     /// Whether the next steps would only fail for the same reason.

@@ -31,7 +31,7 @@ mod words;
 pub(crate) struct Violation {
     /// The file, from the root of the repository, with a line where that helps.
     place: String,
-    /// What is wrong there and what to do instead.
+    /// The defect, and the mending.
     what: String,
 }
 

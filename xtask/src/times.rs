@@ -16,7 +16,7 @@ const WORTH_TELLING: f64 = 10.0;
 /// Clock ticks a second in `/proc/self/stat`: the same on every Linux that volproof runs on.
 const TICKS: f64 = 100.0;
 
-/// What a step took.
+/// The duration of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Took {
     pub(crate) seconds: f64,

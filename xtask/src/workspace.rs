@@ -19,7 +19,7 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
-    // What `cargo run` tells a program about its package would make every nested build think it changed.
+    // The variables of `cargo run` about a package would make each nested build compile anew.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
             command.env_remove(name);
@@ -44,7 +44,7 @@ pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
     command.status().with_context(|| format!("cannot run `{}`", command.get_program().display()))
 }
 
-/// What `cargo metadata` says about our own packages.
+/// The packages of this repository in `cargo metadata`.
 pub(crate) fn metadata() -> Result<Value> {
     let output = cargo()
         .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -58,7 +58,7 @@ pub(crate) fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("cannot read the answer of `cargo metadata`")
 }
 
-/// Where cargo puts what it builds, with any environment or configuration file.
+/// The directory of cargo's output, as environment and configuration files set it.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =

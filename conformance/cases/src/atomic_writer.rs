@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-/// How often the files are replaced under their reader.
+/// The number of updates while a reader has the files.
 const UPDATES: usize = 200;
 
 /// A program that reads several files while they are replaced again and again always reads files of one generation.

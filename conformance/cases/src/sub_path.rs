@@ -281,7 +281,7 @@ async fn unmounted_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
         .await
 }
 
-/// How often a container is started while its sub-path is swapped.
+/// The number of container starts while the sub-path is swapped.
 const STARTS: usize = 100;
 
 /// A directory that is swapped for a link out of the volume, again and again while containers start, never shows a

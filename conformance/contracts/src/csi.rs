@@ -262,12 +262,12 @@ impl<'a> Response<'a> {
         text(&self.0[SNAPSHOT], SNAPSHOT_ID)
     }
 
-    /// How large a volume is after it was grown.
+    /// The size of a volume after its expansion.
     pub fn grown_bytes(self) -> Option<i64> {
         bytes(&self.0[GROWN]).filter(|bytes| *bytes > 0)
     }
 
-    /// How large a volume that was made is. Zero is a size that is not known.
+    /// The size of a new volume; zero if the driver does not know it.
     pub fn created_bytes(self) -> Option<i64> {
         bytes(&self.0[VOLUME][CAPACITY]).filter(|bytes| *bytes > 0)
     }

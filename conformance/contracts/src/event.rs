@@ -192,7 +192,7 @@ pub enum Actor {
 pub struct Mount {
     /// The mount point.
     pub target: String,
-    /// Which part of its file system it shows.
+    /// The directory of its file system that it shows.
     pub root: String,
     /// The type of its file system.
     pub fstype: String,
@@ -215,7 +215,7 @@ pub struct Mount {
     pub id: u64,
     /// The process that did it.
     pub by: Actor,
-    /// Which witness saw it: `fanotify`, `poll` or `simulation`.
+    /// The witness: `fanotify`, `poll` or `simulation`.
     pub seen_by: String,
     /// Whether the witness named no process, so that `by` is the likeliest.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -225,13 +225,13 @@ pub struct Mount {
 /// A mount that is gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MountDel {
-    /// Where it was mounted.
+    /// The mount point.
     pub target: String,
     /// The kernel's id of the mount, which no other mount has before the machine restarts.
     pub id: u64,
     /// The process that did it.
     pub by: Actor,
-    /// Which witness saw it.
+    /// The witness, as in [`Mount`].
     pub seen_by: String,
     /// Whether the witness named no process.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -27,7 +27,7 @@ pub struct Rule {
     pub sentence: &'static str,
     /// The witnesses that the rule needs.
     pub witnesses: &'static [Witness],
-    /// How it is judged.
+    /// The function that judges it.
     pub check: Checked,
 }
 
@@ -75,7 +75,7 @@ impl Witness {
     }
 }
 
-/// How a rule is judged: most need no memory of their own beside the books.
+/// The function of a rule. Most rules need no memory beside the books.
 #[derive(Debug, Clone, Copy)]
 pub enum Checked {
     /// At each event, with the books before it.

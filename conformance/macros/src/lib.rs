@@ -115,7 +115,7 @@ fn is_promise(id: &str) -> bool {
     number.is_some_and(|number| number.len() == 3 && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// What stands in the parentheses.
+/// The arguments of the attribute.
 #[derive(Default)]
 struct Arguments {
     needs: Vec<Ident>,

@@ -76,7 +76,7 @@ fn urgency(found: &RunFinding) -> (bool, bool, bool, Reverse<usize>, usize) {
     (!finding.consequence_of.is_empty(), !finding.is_fault(), is_story, Reverse(found.also_in.len()), call)
 }
 
-/// How well a case shows a finding; smaller is better.
+/// The rank of a case as an example of a finding; the smallest is the best.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Clarity {
     /// Whether the case did not fail: a case that only leaked shows less.

@@ -275,7 +275,7 @@ impl Tries<'_> {
         Ok(command.spawn().context("cannot start a run")?)
     }
 
-    /// How it ended, and what it complained about. Ctrl-C is passed on, and it ends in its own way.
+    /// The exit status and the errors of a run. Ctrl-C is passed on, and the run ends by itself.
     async fn ended(&self, mut run: Child) -> Result<(ExitStatus, String), Exit> {
         let pid = run.id().map(|pid| Pid::from_raw(pid.cast_signed()));
         let mut stderr = run.stderr.take();

@@ -72,7 +72,7 @@ impl World {
         true
     }
 
-    /// Which pods have not got their volumes, and everything that is known of the moment.
+    /// The pods without their volumes, and the manager's whole state.
     pub(super) async fn not_ready(&self, after: Duration) -> String {
         let mut lacking = Vec::new();
         for pod in &self.pods {

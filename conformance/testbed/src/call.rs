@@ -25,7 +25,7 @@ impl Method {
     }
 }
 
-/// How a call fails.
+/// The code of a failing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// The driver has failed: final, it certainly did nothing.

@@ -110,7 +110,7 @@ pub struct Breakage {
     /// The story that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<String>,
-    /// What went wrong, in plain sentences: the error and each of its causes.
+    /// The error and each of its causes, in plain sentences.
     pub cause: Vec<String>,
     /// The first event of a failure that no injected fault explains, with the driver's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]

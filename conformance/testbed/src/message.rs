@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::chain;
 
-/// How a testbed is to be put up, and for how long.
+/// The settings and the time limit of a testbed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
     pub manifest: Manifest,

@@ -56,7 +56,7 @@ impl World {
         self.root.join("state")
     }
 
-    /// Where the driver's container has files of its own.
+    /// The directory for files of the driver's container, beside its state.
     pub(crate) fn local(&self) -> PathBuf {
         self.root.join("local")
     }

@@ -42,7 +42,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// What one pod's trace consists of, against the driver's own socket.
+    /// Repeats the trace of one pod with bare calls to the driver's own socket.
     pub(crate) async fn of(trace: &[TraceLine], socket: &Path) -> Result<Bare> {
         let channel = harness::proxy::connect(socket)?;
         let acts: Vec<Act> = trace.iter().filter_map(act).collect();
@@ -52,7 +52,7 @@ impl Bare {
         Ok(Bare { client: NodeClient::new(channel), way_in: way_in.to_vec(), way_out: way_out.to_vec() })
     }
 
-    /// How much it does, for people.
+    /// The number of its calls and mounts, for people.
     pub(crate) fn describe(&self) -> String {
         let all = || self.way_in.iter().chain(&self.way_out);
         let calls = all().filter(|act| !act.is_file()).count();
@@ -117,7 +117,7 @@ fn removed(path: &Path) -> Result<()> {
     }
 }
 
-/// What a line of the trace asks to be done again; nothing for what only tells.
+/// The call or mount of a line to repeat; `None` for a line that only reports.
 fn act(line: &TraceLine) -> Option<Act> {
     match &line.event {
         Event::RpcStart(start) => call(&start.method, &start.req),

@@ -21,7 +21,7 @@ use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::{explained, is_not_now, repeated, within};
 
-/// How long the controllers may take to release the objects of a deleted volume.
+/// The time limit for the controllers to release the objects of a deleted volume.
 const RELEASE: Duration = Duration::from_secs(10);
 
 /// For how long a call is made again that the driver puts off.
@@ -32,7 +32,7 @@ const PUT_OFF: Duration = Duration::from_secs(2);
 pub struct VolumeRequest {
     /// The name of its claim, and its symbol in stories.
     pub name: String,
-    /// How large, in bytes.
+    /// In bytes.
     pub size: u64,
     /// Whether it is a block volume.
     pub block: bool,

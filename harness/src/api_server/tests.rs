@@ -159,7 +159,7 @@ fn change_about_a_node_is_written_to_its_own_journal_and_any_other_to_all() {
     );
     assert!(first.iter().all(|line| !line.contains("node-2")), "{first:?}");
     let expected = [
-        // What was there when it began.
+        // The objects at the start of the watch.
         format!("create {claim}"),
         "create Node node-2".into(),
         "create CSINode node-2".into(),

@@ -156,7 +156,7 @@ mod tests {
 
     type Way = fn(BorrowedFd<'_>, Change, Reach) -> nix::Result<()>;
 
-    /// What becomes of a tree of mounts, in a mount namespace that ends with its thread. Nothing without root.
+    /// The flags of a tree of mounts after changes, in a mount namespace that ends with its thread. `None` without root.
     fn told(way: Way, changes: &'static [(&'static str, Change, Reach)]) -> Option<nix::Result<String>> {
         if !nix::unistd::geteuid().is_root() {
             println!("skipped: mounting needs root");

@@ -97,7 +97,7 @@ impl WriteLog {
         file.sync_all()
     }
 
-    /// How large the disk is.
+    /// The size of the disk.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

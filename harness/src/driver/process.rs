@@ -18,7 +18,7 @@ use super::DriverError;
 use crate::cgroup::{self, Cgroup};
 use crate::journal::Journal;
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// By itself, with this status.
@@ -45,7 +45,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// How a process of a driver is started.
+/// The command and the surroundings of a driver's process.
 pub(super) struct Start<'a> {
     pub(super) command: &'a [String],
     /// The working directory; `None` for the caller's.

@@ -158,7 +158,7 @@ fn file_system(fstype: &str) -> Answer {
     }
 }
 
-/// How a module is loaded, or that this kernel has none to load.
+/// The command that loads a module, or the remark that this kernel has none to load.
 fn modprobe(module: &str) -> String {
     let modules = format!("/lib/modules/{}", kernel_release());
     match fs::exists(modules).unwrap_or(false) {

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::{Operation, Rule, RuleId};
 
-/// How long an answer may take. The server answers from memory.
+/// The time limit of an answer. The server answers from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What a fault file system can be told.
+/// An order for a fault file system.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Order {
@@ -26,7 +26,7 @@ pub(super) enum Order {
     Mark { label: String },
 }
 
-/// What it answers.
+/// The answer to an order.
 ///
 /// Not tagged inside, as the orders are: there a map's keys could not be numbers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,14 +38,14 @@ pub(super) enum Answer {
     Refused { why: String },
 }
 
-/// How a fault file system is doing.
+/// The counters of a fault file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// How many calls wait for an answer because a rule said so.
+    /// The number of calls that a rule lets hang.
     pub hanging: usize,
-    /// How many calls of each sort there were.
+    /// The number of calls of each kind.
     pub calls: BTreeMap<Operation, u64>,
-    /// How often each armed rule has struck.
+    /// The number of calls that each armed rule has changed.
     pub struck: BTreeMap<RuleId, u64>,
 }
 

@@ -66,7 +66,7 @@ impl FaultDisk {
         &self.fs
     }
 
-    /// What the rules and the log call the disk's file.
+    /// The name of the disk's file in rules and log.
     pub fn file(&self) -> &'static Path {
         Path::new(FILE)
     }

@@ -16,7 +16,7 @@ impl Held {
         self.lock().push(Box::new(answer));
     }
 
-    /// How many are kept back.
+    /// The number of held calls.
     pub(super) fn count(&self) -> usize {
         self.lock().len()
     }

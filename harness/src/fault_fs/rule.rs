@@ -19,7 +19,7 @@ pub enum Operation {
     Create,
     Read,
     Write,
-    /// What was written is to be made safe.
+    /// Written data are synced.
     Sync,
     /// A range is allocated, zeroed or given back; a file gets another length.
     Allocate,
@@ -117,7 +117,7 @@ pub(super) struct Call<'a> {
     pub(super) length: u64,
 }
 
-/// What is to be done with a call.
+/// The effect of the rules on one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Decision {
     pub(super) delay_ms: u64,
@@ -178,7 +178,7 @@ impl RuleBook {
         self.armed.clear();
     }
 
-    /// How often each armed rule has struck.
+    /// The number of calls that each armed rule has changed.
     pub(super) fn struck(&self) -> impl Iterator<Item = (RuleId, u64)> {
         self.armed.iter().map(|armed| (armed.id, armed.done))
     }

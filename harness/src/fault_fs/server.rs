@@ -32,7 +32,7 @@ use gate::answer;
 /// Nothing is remembered by the kernel: every look reaches the rules.
 const TTL: Duration = Duration::ZERO;
 
-/// What the serving process and its control socket share.
+/// The state that the server shares with its control socket.
 pub(super) struct Shared {
     pub(super) inodes: Inodes,
     pub(super) rules: Mutex<RuleBook>,

@@ -41,7 +41,7 @@ pub enum Record<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the write log `{path}`")]
 pub struct WriteLogError {
-    /// Which log, or image.
+    /// The log or the image.
     pub path: PathBuf,
     #[source]
     pub source: io::Error,
@@ -91,9 +91,9 @@ pub struct WriteLog {
 /// A state in which a power cut could have left a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// How many records the disk had received.
+    /// The number of records that the disk had received.
     pub received: usize,
-    /// Those of them that it had not kept: none of them older than the last flush.
+    /// The writes that the disk had lost: none is older than the last flush.
     pub lost: BTreeSet<usize>,
     /// One of them of which it kept only the first half.
     pub torn: Option<usize>,
@@ -153,7 +153,7 @@ impl WriteLog {
         cuts
     }
 
-    /// What the writer had been promised when the disk got this far: the marks that a flush lies before.
+    /// The marks that the writer had got before the cut, each after a flush.
     pub fn promised(&self, cut: &Cut) -> Vec<&str> {
         let Some(flush) = self.records[..cut.received].iter().rposition(|r| *r == Record::Flush) else {
             return Vec::new();

@@ -15,9 +15,9 @@ use crate::ledger::{self, Author, Debts, Entry};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
     pub run: String,
-    /// Who began it, if its ledger can be read and says so.
+    /// The process that began it; `None` if its ledger cannot be read or is older.
     pub author: Option<Author>,
-    /// What is left of it, one line each.
+    /// The resources that are left of it, one line each.
     pub left: Vec<String>,
     /// Why its ledger cannot be read.
     pub unreadable: Option<String>,
@@ -52,7 +52,7 @@ pub fn dead_in(base: &Path) -> Result<Vec<Dead>, JanitorError> {
     Ok(found)
 }
 
-/// Who began the run of a ledger.
+/// The process that began the run of a ledger.
 pub(super) fn author(entries: &[Entry]) -> Option<Author> {
     entries.iter().find_map(|entry| match entry {
         Entry::Run { author, .. } => author.clone(),
@@ -60,7 +60,7 @@ pub(super) fn author(entries: &[Entry]) -> Option<Author> {
     })
 }
 
-/// What a ledger names and the machine still has.
+/// The resources of a ledger that the machine still has.
 pub fn left_of(entries: &[Entry]) -> Vec<String> {
     let mut things = Vec::new();
     for entry in entries {
@@ -104,9 +104,9 @@ pub(super) fn is_kept(path: &Path, entries: &[Entry]) -> bool {
 pub struct Report {
     /// The report directory.
     pub path: PathBuf,
-    /// How long nothing was written into it.
+    /// The time since the last write into it.
     pub age: Duration,
-    /// How many bytes are in it.
+    /// The size of its files.
     pub bytes: u64,
 }
 

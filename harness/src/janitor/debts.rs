@@ -18,13 +18,13 @@ use crate::masks::Masks;
 use crate::proxy::{self, within};
 use crate::wait::Deadline;
 
-/// How long one call may take. A driver that is stuck must not keep the janitor from undoing the rest.
+/// The time limit of one call. A driver that is stuck must not keep the janitor from undoing the rest.
 const CALL: Duration = Duration::from_secs(10);
 
-/// How long after a refusal it is asked again.
+/// The pause after a refusal.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where the driver is, and with which secrets it is asked.
+/// The driver's socket and the secrets for its calls.
 struct Driver<'a> {
     node: Channel,
     controller: Channel,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ledger::Entry;
 use crate::loop_device::table::BoundLoop;
 
-/// What is known about the machine when a ledger is undone.
+/// The mounts and devices of the machine when a ledger is undone.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     /// Devices of the sandboxes of runs that are alive.
@@ -25,7 +25,7 @@ pub(super) enum Owner {
     Stranger,
 }
 
-/// What the ledger says about an attachment.
+/// The entry of the ledger about an attachment.
 ///
 /// A device number is given to another file system once its own is gone, so the number in the ledger is not
 /// enough. A loop device keeps the file system of its backing file alive; if ours is the one, then it is
@@ -42,7 +42,7 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
                 && (*number, *device, *inode, *sequence)
                     == (bound.number, bound.device, bound.inode, bound.sequence)
         }
-        // What is shared with a driver outside is undone by other marks.
+        // These entries name nothing to undo, or are undone elsewhere.
         Entry::Run { .. }
         | Entry::Stays { .. }
         | Entry::Cgroups { .. }

@@ -7,7 +7,7 @@ use super::{Undone, chain};
 use crate::chore::Chore;
 use crate::ledger::Entry;
 
-/// What was prepared and not cleaned up.
+/// Commands that clean up a preparation and did not run.
 pub(super) fn owed(entries: &[Entry]) -> Vec<&Chore> {
     let done =
         |wanted: &str| entries.iter().any(|entry| matches!(entry, Entry::CleanedUp { id } if id == wanted));

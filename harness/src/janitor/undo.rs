@@ -18,10 +18,10 @@ use crate::observe;
 use crate::proxy;
 use crate::wait::Deadline;
 
-/// How long the processes of a run get to end.
+/// The time for the processes of a run to end.
 const END: Duration = Duration::from_secs(20);
 
-/// How long a process that entered a sandbox from outside gets to leave it.
+/// The time for a process that entered a sandbox from outside to leave it.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The directories of all runs below `base`, dead or alive.

@@ -22,13 +22,13 @@ const RECORD: &str = "vol_data.json";
 #[derive(Debug)]
 pub(super) struct Around {
     path: PathBuf,
-    /// How long the trace was.
+    /// The number of lines before the call.
     lines: usize,
     others: Others,
     entries: BTreeMap<OsString, Entry>,
     /// The directories above the path, up to the node's root, that were no links.
     above: Vec<PathBuf>,
-    /// Those of them that were there.
+    /// The existing ones among them.
     directories: Vec<PathBuf>,
     things: BTreeSet<Thing>,
 }
@@ -84,7 +84,7 @@ pub struct Appeared {
 }
 
 impl Around {
-    /// How many lines there were when the call began.
+    /// The number of lines before the call.
     pub(super) fn lines(&self) -> usize {
         self.lines
     }
@@ -101,7 +101,7 @@ impl Around {
         &self.path
     }
 
-    /// What was at the path that the call could not have been meant for.
+    /// The kind of file at the path that this call must not meet; `None` if it fits.
     pub(super) fn in_the_way(&self, method: &str, is_block: bool) -> Option<&'static str> {
         let kind = self.entries.get(self.path.file_name()?)?.kind?;
         let is_wrong = match method {
@@ -152,7 +152,7 @@ impl Around {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return Vec::new();
         };
-        // What is shown below a link is none of the node's, so nothing is said of it.
+        // Files behind a link are not the node's, so they are not judged.
         let linked =
             self.above.iter().rev().find(|above| is_link_at(above) && !is_announced(&meanwhile, above));
         if let Some(linked) = linked {
@@ -168,7 +168,7 @@ impl Around {
             return vec![Touched { method: method.to_owned(), id, path, how: Touch::Removed, named: false }];
         }
         let now = entries(parent);
-        // What lies at the path itself is touched by calls that name it alone.
+        // Only calls that name the path touch the file at it.
         let alone_here = self.others != Others::Here && !meanwhile.iter().any(|line| self.is_named_by(line));
         let mut found = Vec::new();
         let mut tell = |path: PathBuf, how, named| {
@@ -301,7 +301,7 @@ mod tests {
             self.pv.join(RECORD)
         }
 
-        /// What is told of a call during which `act` was done.
+        /// The lines about a call during which `act` was done.
         fn during(
             &self,
             method: &str,

@@ -13,7 +13,7 @@ use crate::loop_device::LOOP_MAJOR;
 use crate::loop_device::table::{self, BoundLoop};
 use crate::wait::Deadline;
 
-/// How long a device may stay when the driver has let go of it.
+/// The time for a device to go after the driver has detached it.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// The attachments that were seen behind mounts. Clones share them.
@@ -95,7 +95,7 @@ impl<W> Watching<W> {
             return;
         }
         let BoundLoop { number, device, inode, sequence, .. } = bound;
-        // What cannot be written down is still looked for at the end of the case.
+        // A device that cannot be recorded is still looked for at the end of the case.
         let _ = self.ledger.record(&Entry::Loop { number, device, inode, sequence });
         seen.push(bound);
     }

@@ -11,7 +11,7 @@ use contracts::event::EffectKind;
 use super::Announcement;
 use crate::loop_device::table;
 
-/// Where an announcement says which file it was, for this look alone.
+/// The field of an announcement with the file's inode; it is not part of the trace.
 pub(super) const INODE: &str = "inode";
 
 /// Whether the node's tree and the loop devices are as the announcement says.

@@ -12,7 +12,7 @@ use super::report::{ReportError, value};
 use crate::masks::Masks;
 use crate::private;
 
-/// How much is kept.
+/// The limits of the kept files.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The bytes of one file; the line that goes beyond them is its last.
@@ -32,7 +32,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn create(path: &Path, limits: Option<Limits>) -> Result<Self, ReportError> {
-        // What an earlier process has written is not lost because another one goes on.
+        // The file of an earlier process is kept beside the new one.
         if let Some(limits) = limits.filter(|_| fs::metadata(path).is_ok_and(|found| found.len() > 0)) {
             shift(path, limits.earlier);
         }

@@ -13,7 +13,7 @@ use contracts::witnessed::Unexplained;
 
 use crate::observe::{self, MountEvent, MountEventKind, MountWatch};
 
-/// Where mount events come from.
+/// A source of mount events.
 pub trait Witness: Send {
     /// All events since the last time, in order. Events of a system call that has returned are in it.
     fn drain(&mut self) -> Vec<Seen>;
@@ -33,7 +33,7 @@ pub enum Seen {
         id: u64,
         /// The process that did it, if that is known.
         pid: Option<i32>,
-        /// Which witness saw it.
+        /// The witness: `fanotify` or `poll`.
         seen_by: String,
     },
     /// A mount has other options or propagation now.
@@ -72,7 +72,7 @@ fn seen(event: MountEvent, seen_by: observe::Witness) -> Vec<Seen> {
     }
 }
 
-/// Who is who among the processes of a sandbox.
+/// The roles of the processes in a sandbox.
 #[derive(Debug, Default)]
 pub struct Actors {
     /// The node's process; it is also the id of its group.
@@ -159,7 +159,7 @@ impl Kernel {
         self.witness.is_some()
     }
 
-    /// What happened since the last time, and who did it, as far as that is known or likely.
+    /// The mount events since the last call, each with its process as far as it is known or likely.
     pub(super) fn drain(&mut self, unexplained: &Unexplained) -> Vec<Event> {
         let seen = self.witness.as_mut().map(|witness| witness.drain()).unwrap_or_default();
         let seen: Vec<Seen> = seen.into_iter().filter(|seen| !self.is_left_out(seen)).collect();
@@ -179,7 +179,7 @@ impl Kernel {
         self.left_out.iter().any(|directory| Path::new(target).starts_with(directory))
     }
 
-    /// Where node and driver have mounted something that is still there, the latest first.
+    /// The mount points of node and driver that still exist, the latest first.
     pub(super) fn mounted(&self) -> Vec<PathBuf> {
         let theirs = |mount: &&Mount| matches!(mount.by, Actor::Node | Actor::Driver);
         self.mounts.values().rev().filter(theirs).map(|mount| PathBuf::from(&mount.target)).collect()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use contracts::event::{Effect, Meddling};
 
-/// What a directory says of an entry: its kind, and which file it is.
+/// The kind and the inode of a directory's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     is_link: bool,

@@ -25,9 +25,9 @@ pub(super) struct State {
     pub(super) masks: Masks,
     pub(super) started: Instant,
     pub(super) lines: Vec<TraceLine>,
-    /// How many lines before those were forgotten.
+    /// The number of earlier lines that were dropped.
     pub(super) forgotten: usize,
-    /// How many lines earlier looks have told.
+    /// The number of lines that earlier looks have returned.
     pub(super) looked: usize,
     pub(super) teller: Teller,
     pub(super) kernel: Kernel,
@@ -42,11 +42,11 @@ pub(super) struct State {
     pub(super) gathered: Gathered,
     /// Whether the node is a foreign process, known by its calls.
     pub(super) follows_node: bool,
-    /// Where lines are kept as they are made.
+    /// The file that gets each line at once; `None` if none was asked for.
     pub(super) kept: Option<Kept>,
 }
 
-/// What is known of the calls that are recorded, and goes with their lines.
+/// Facts about recorded calls that end when their lines are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     /// Targets that were not there before a driver was asked to publish at them.
@@ -81,7 +81,7 @@ pub(super) struct Work {
     pub(super) path: String,
 }
 
-/// How many things that appeared during calls are remembered.
+/// The most files and mounts that are remembered from calls.
 const REMEMBERED: usize = 1000;
 
 impl State {
@@ -217,7 +217,7 @@ impl State {
         if self.unexplained.is_overdue() {
             self.push(Event::Looked);
         }
-        // What changes only now may be the node's own doing, and at the end it would have no time to say so.
+        // A change at this moment may be the node's, which has no time to announce it at the end.
         if !is_the_end {
             self.compare_own();
         }

@@ -17,7 +17,7 @@ use contracts::witnessed::{self, Unexplained};
 use crate::symbols::{Place, Symbols};
 use call::Call;
 
-/// What happened since the last look.
+/// The events since the last look.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Story {
     lines: Vec<Line>,
@@ -29,11 +29,11 @@ pub struct Teller {
     symbols: Symbols,
     /// Calls that had not ended when they were told.
     open: BTreeMap<u64, Call>,
-    /// What each loop device holds open, by its path.
+    /// The backing file of each loop device, by the device's path.
     locks: BTreeMap<String, String>,
     /// Global map directories that are there.
     maps: BTreeSet<String>,
-    /// Who was told to end.
+    /// The processes that were told to end.
     expected: BTreeSet<Role>,
     unexplained: Unexplained,
     show_private: bool,
@@ -41,7 +41,7 @@ pub struct Teller {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Line {
-    /// What it is told with: a volume, or nothing for what concerns none.
+    /// The volume under which the line stands; empty if it concerns none.
     group: String,
     verb: &'static str,
     what: String,
@@ -227,7 +227,7 @@ impl Teller {
 
     fn line_at(&self, path: &str, verb: &'static str, rest: String) -> Option<Line> {
         let place = self.symbols.place(Path::new(path))?;
-        // How a volume is staged is the driver's affair.
+        // A story does not have the driver's own mounts at the staging path.
         let private = matches!(place, Place::Stage { .. });
         (!private || self.show_private).then(|| Line::new(place.volume(), verb, place.to_string(), rest))
     }

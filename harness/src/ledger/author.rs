@@ -32,7 +32,7 @@ impl Author {
         Author { user: nix::unistd::geteuid().as_raw(), pid: std::process::id(), command, began: now() }
     }
 
-    /// How long ago the run began, as `4 min`.
+    /// The time since the run began, as `4 min`.
     pub fn age(&self) -> String {
         age(Duration::from_secs(now().saturating_sub(self.began)))
     }

@@ -7,7 +7,7 @@ use linux_raw_sys::loop_device as raw;
 
 use super::LoopOptions;
 
-/// What [`configure`] is told.
+/// The argument of [`configure`].
 pub(super) fn config(backing: RawFd, flags: u32, options: &LoopOptions) -> raw::loop_config {
     let mut info = empty();
     info.lo_flags = flags;
@@ -29,7 +29,7 @@ pub(super) fn configure(device: RawFd, config: &raw::loop_config) -> io::Result<
     check(unsafe { libc::ioctl(device, raw::LOOP_CONFIGURE as _, std::ptr::from_ref(config)) })
 }
 
-/// What is attached; ENXIO if nothing is.
+/// The attached file; ENXIO if there is none.
 pub(super) fn status(device: RawFd) -> io::Result<raw::loop_info64> {
     let mut info = empty();
     // SAFETY: LOOP_GET_STATUS64 writes one loop_info64.

@@ -49,7 +49,7 @@ pub fn is_bound(number: u32) -> bool {
     fs::exists(format!("/sys/block/loop{number}/loop")).unwrap_or(false)
 }
 
-/// What is attached to loop device `number` now.
+/// The file that is attached to loop device `number` now.
 pub fn read(number: u32) -> Option<BoundLoop> {
     if !is_bound(number) {
         return None;
@@ -58,7 +58,7 @@ pub fn read(number: u32) -> Option<BoundLoop> {
     status(&device, number)
 }
 
-/// What is attached to the open device. As long as it stays open, that stays so.
+/// The file that is attached to the open device. It stays attached as long as the device is open.
 pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
     let info = ioctl::status(device.as_raw_fd()).ok()?;
     let sys = PathBuf::from(format!("/sys/block/loop{number}"));
@@ -74,7 +74,7 @@ pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
     })
 }
 
-/// What tells the attachment of loop device `number` from all others since the machine booted.
+/// A number that no other attachment of loop device `number` has had since the machine booted.
 pub(crate) fn sequence(number: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
     text.trim().parse().ok()

@@ -17,7 +17,6 @@ pub enum ManifestError {
     #[error("cannot read `{path}`")]
     Read {
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },

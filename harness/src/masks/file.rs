@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{MASK, Masks};
 
-/// What is read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 
 impl Masks {
@@ -32,7 +32,7 @@ impl Masks {
 /// `forms` are sorted, the longest first.
 fn hide(file: &mut File, directory: &Path, forms: &[String], chunk: usize) -> io::Result<()> {
     let mut hidden = tempfile::tempfile_in(directory)?;
-    // What may be the beginning of a secret waits for the next part.
+    // A possible beginning of a secret is written with the next part.
     let edge = forms.iter().map(String::len).max().unwrap_or(1) - 1;
     let is_first = first_bytes(forms);
     let (mut window, mut found) = (Vec::new(), false);

@@ -13,7 +13,7 @@ use volume_manager::container::{self, NodeFacts, Request};
 
 use super::child::Surroundings;
 
-/// Which container, and what its runtime has for it.
+/// The container, and the data of its runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Wanted {
     pub pod: String,

@@ -11,7 +11,7 @@ pub enum SandboxError {
     /// A namespace belongs to a thread, so there may be only one.
     #[error("cannot enter a sandbox with {count} threads running")]
     Threads {
-        /// How many there are.
+        /// Their number.
         count: usize,
     },
     /// The kernel refused the namespaces.

@@ -98,7 +98,7 @@ fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
     visits
 }
 
-/// How the name of a sandbox begins in which a scenario or manifests are played.
+/// The prefix of the name of a sandbox in which `play` runs.
 pub const PLAYING: &str = "playing ";
 
 impl Visit {

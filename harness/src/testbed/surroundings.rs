@@ -178,7 +178,7 @@ impl Surroundings {
         self.http.as_ref().map_or(Ok(()), |http| write_kubeconfig(http, layout))
     }
 
-    /// How the driver ended, unless it was killed on purpose.
+    /// The exit of the driver, unless it was killed on purpose.
     pub async fn driver_crash(&self) -> Option<Exit> {
         let exit = self.driver().lock().await.exit();
         exit.filter(|_| !self.driver_killed.get())

@@ -28,7 +28,7 @@ impl Machine {
         Self { snapshot: key.map(|key| keep.join(format!("snapshot-{key}"))), boot, making: Mutex::new(()) }
     }
 
-    /// What a guest is booted from.
+    /// The files and settings of a guest.
     pub fn boot(&self) -> &Boot {
         &self.boot
     }

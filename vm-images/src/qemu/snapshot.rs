@@ -24,11 +24,7 @@ pub enum SnapshotError {
     Emulator { what: &'static str, why: String },
     /// A file could not be used.
     #[error("cannot use `{path}`")]
-    Io {
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl Boot {

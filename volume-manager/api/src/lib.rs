@@ -94,7 +94,7 @@ pub enum ApiError {
     /// There is no such object.
     #[error("{} \"{}\" not found", key.kind.plural(), key.name)]
     NotFound {
-        /// What was asked for.
+        /// The requested object.
         key: Key,
     },
     /// The object has changed since it was read, or exists already.
@@ -113,7 +113,7 @@ pub enum ApiError {
     /// The server refused the request, and would refuse it again.
     #[error("the API server refused {} \"{}\": {reason}", key.kind.plural(), key.name)]
     Refused {
-        /// What was asked for.
+        /// The requested object.
         key: Key,
         reason: String,
     },

@@ -32,7 +32,7 @@ pub struct Allocatable {
 }
 
 impl Node {
-    /// How the controller attached a volume, if it did.
+    /// The entry of an attached volume; `None` if the controller has not attached it.
     pub fn attached(&self, volume: &VolumeName) -> Option<&AttachedVolume> {
         self.volumes_attached.iter().find(|attached| &attached.name == volume)
     }
@@ -49,7 +49,7 @@ pub struct AttachedVolume {
 /// A taint of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taint {
-    /// What it is about.
+    /// The name of the taint, such as `node.kubernetes.io/unreachable`.
     pub key: String,
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.

@@ -154,15 +154,15 @@ pub struct Container {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumeMount {
-    /// Which volume of the pod.
+    /// The name of the volume in the pod.
     pub volume: String,
-    /// Where in the container.
+    /// The path in the container.
     pub path: String,
     /// Whether it is read-only there.
     pub read_only: bool,
     /// `Enabled`, `IfPossible` or `Disabled`; empty for the default.
     pub recursive_read_only: String,
-    /// Which part of the volume; empty for all.
+    /// The directory of the volume; empty for its root.
     pub sub_path: String,
     /// `subPathExpr`: a sub-path with variables of the environment; empty for none.
     pub sub_path_expr: String,
@@ -173,9 +173,9 @@ pub struct VolumeMount {
 /// A volume in a container, as a device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeDevice {
-    /// Which volume of the pod.
+    /// The name of the volume in the pod.
     pub volume: String,
-    /// Where in the container.
+    /// The path in the container.
     pub path: String,
 }
 

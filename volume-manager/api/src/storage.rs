@@ -49,7 +49,7 @@ pub struct Claim {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClaimSpec {
-    /// How it will be used.
+    /// The access modes that its pods need.
     pub access_modes: Vec<AccessMode>,
     pub request: Bytes,
     /// The volume it is bound to; empty if none yet.
@@ -82,7 +82,7 @@ pub struct ClaimTemplate {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the claim.
     pub annotations: BTreeMap<String, String>,
-    /// What it asks for.
+    /// The requested volume.
     pub spec: ClaimSpec,
 }
 
@@ -149,7 +149,7 @@ pub struct Condition {
 #[serde(default)]
 pub struct Volume {
     pub meta: Meta,
-    /// What it can hold.
+    /// The size, in bytes.
     pub capacity: Bytes,
     /// The access modes in their order: CSI gets the first one.
     pub access_modes: Vec<AccessMode>,
@@ -242,7 +242,7 @@ impl Default for VolumeHandle {
     }
 }
 
-/// Which nodes reach a volume: one of the terms must match in full.
+/// The nodes that reach a volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeAffinity {
     /// Terms are alternatives; a term holds if all its requirements hold.

@@ -34,12 +34,12 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-/// How many bytes are in use now.
+/// The allocated bytes.
 pub(crate) fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// How often this thread has allocated anything.
+/// The number of allocations of this thread.
 pub(crate) fn asked() -> u64 {
     ASKED.get()
 }

@@ -32,7 +32,7 @@ pub(crate) struct Node {
     pub(crate) manager: VolumeManager,
 }
 
-/// How long one pod took.
+/// The times of one pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Life {
     /// From the pod to the first operation for it.
@@ -117,7 +117,7 @@ impl Node {
         Life { first, last }
     }
 
-    /// How long it takes from something that is said to the first operation.
+    /// The time from a request to its first operation.
     async fn until_started(&self, say: impl FnOnce(&VolumeManager)) -> Duration {
         let mut notices = self.manager.subscribe();
         self.idle().await;

@@ -24,7 +24,7 @@ use task::Hands;
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Which driver an attacher serves, and how.
+/// The driver of an attacher, and the attacher's settings.
 #[derive(Debug, Clone)]
 pub struct AttacherConfig {
     pub driver: String,
@@ -89,7 +89,7 @@ impl Reconciler for Hands {
                     Object::Attachment(before) => Some(before),
                     _ => None,
                 });
-                // What the attacher itself wrote, errors above all, is no reason to look again.
+                // A change that the attacher itself wrote, such as an error, is no reason to look again.
                 match before.is_none_or(|before| Asked::of(before) != Asked::of(attachment)) {
                     true => vec![Key::cluster(Kind::Attachment, &attachment.meta.name)],
                     false => Vec::new(),

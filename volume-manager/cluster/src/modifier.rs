@@ -37,7 +37,7 @@ const ERROR: &str = "ModifyVolumeError";
 /// The conditions that no other controller writes.
 pub(crate) const OWN: [&str; 2] = [MODIFYING, ERROR];
 
-/// Which driver a modifier serves, and how.
+/// The driver of a modifier, and the modifier's settings.
 #[derive(Debug, Clone)]
 pub struct ModifierConfig {
     pub driver: String,

@@ -41,7 +41,7 @@ const BEING_MADE: &str = "volproof.dev/volume-being-made";
 /// Keeps a claim while its volume is copied.
 const BEING_CLONED: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
-/// Which driver a provisioner serves, and how.
+/// The driver of a provisioner, and the provisioner's settings.
 #[derive(Debug, Clone)]
 pub struct ProvisionerConfig {
     pub driver: String,

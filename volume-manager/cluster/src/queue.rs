@@ -7,14 +7,14 @@ use std::time::Duration;
 use api::Key;
 use api::clock::Instant;
 
-/// How long to wait before what failed is tried again: the first pause, which doubles, and the longest.
+/// The back-off of a failed step: the first pause, which doubles, and the longest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pauses {
     pub(crate) first: Duration,
     pub(crate) longest: Duration,
 }
 
-/// How a look at an object has ended.
+/// The result of a look at an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,

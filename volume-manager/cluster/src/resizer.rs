@@ -33,7 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Tells a node that it has no part in the growth of a volume.
 const NODE_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
-/// Which driver a resizer serves, and how.
+/// The driver of a resizer, and the resizer's settings.
 #[derive(Debug, Clone)]
 pub struct ResizerConfig {
     pub driver: String,
@@ -131,7 +131,7 @@ impl Reconciler for Hands {
     }
 }
 
-/// How far a driver has grown a volume.
+/// The result of a driver's expansion.
 struct Grown {
     size: Bytes,
     node_too: bool,

@@ -58,7 +58,7 @@ impl SnapshotController {
     }
 }
 
-/// Which driver a snapshotter serves, and how.
+/// The driver of a snapshotter, and the snapshotter's settings.
 #[derive(Debug, Clone)]
 pub struct SnapshotterConfig {
     pub driver: String,

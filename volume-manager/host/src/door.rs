@@ -240,7 +240,7 @@ impl Propagation {
     }
 }
 
-/// How far a removal goes.
+/// The extent of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     /// Everything, also on file systems mounted below. A mount point itself stays: EBUSY, after its content

@@ -35,7 +35,7 @@ impl MountSpec {
     }
 }
 
-/// How long a mount's helper processes may live.
+/// The lifetime of a mount's helper processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// As long as the node's process (the kubelet's `…WithoutSystemd`).

@@ -28,7 +28,7 @@ pub enum Sign {
 
 /// An error with a class.
 pub trait Classified: Error + Send + Sync + 'static {
-    /// What the error says about the effect of the failed step.
+    /// The possible effect of the failed step.
     fn class(&self) -> ErrorClass;
 
     /// A meaning beyond the class.
@@ -45,7 +45,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What the error says about the effect of the failed step.
+    /// The possible effect of the failed step.
     pub fn class(&self) -> ErrorClass {
         self.class
     }

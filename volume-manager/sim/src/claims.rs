@@ -56,7 +56,7 @@ pub(crate) fn furnish(api: &SimulatedApi, scenario: &Scenario) {
     (0..scenario.volumes.len()).for_each(|volume| add(api, scenario, volume, None, None));
 }
 
-/// What a claim of this scenario asks for.
+/// The spec of a claim in this scenario.
 pub(crate) fn spec(scenario: &Scenario, block: bool) -> ClaimSpec {
     ClaimSpec {
         access_modes: objects::modes(scenario),
@@ -283,7 +283,7 @@ fn unmet_of_bound(api: &SimulatedApi, driver: &SimulatedDriver, claim: &Claim, u
     (!told).then(|| "does not say that it has grown".to_owned())
 }
 
-/// What is left after everything was deleted.
+/// The leftovers after everything was deleted.
 pub(crate) fn leftovers(api: &SimulatedApi, driver: &SimulatedDriver) -> Vec<String> {
     let kinds = [Kind::Claim, Kind::Volume, Kind::Snapshot, Kind::SnapshotContent];
     let objects = kinds.into_iter().flat_map(|kind| api.all_of(kind));

@@ -22,13 +22,13 @@ struct Inner {
 #[derive(Debug)]
 struct Ordered {
     point: CrashPoint,
-    /// How many actions are left until the crash.
+    /// The number of actions until the crash.
     left: u32,
     /// Whether the last of them takes effect.
     after: bool,
 }
 
-/// What happens to an action of the manager.
+/// The effect of a crash on an action of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// The action takes effect.

@@ -61,7 +61,7 @@ struct Inner {
     snapshots: BTreeMap<String, Snapshot>,
     /// The ids of volumes and snapshots by the names that they were asked for with.
     ids: BTreeMap<String, String>,
-    /// How many were made.
+    /// The number of volumes and snapshots made so far.
     made: u64,
 }
 
@@ -85,7 +85,7 @@ struct Volume {
 struct Snapshot {
     source: String,
     size: u64,
-    /// How many more questions are answered with "not ready".
+    /// The number of further calls that are answered with "not ready".
     unready: u32,
 }
 
@@ -332,7 +332,7 @@ impl SimulatedDriver {
         }
     }
 
-    /// What a node has of a volume can be undone when the volume is deleted.
+    /// NOT_FOUND for a volume that was never made. A deleted one is known, so that nodes can undo their part of it.
     fn was_known(&self, id: &str) -> Result<(), Status> {
         match self.open().volumes.contains_key(id) {
             true => Ok(()),

@@ -40,7 +40,7 @@ pub(crate) enum Forbidden {
 }
 
 impl Forbidden {
-    /// Those that exist from the beginning.
+    /// The objects that exist from the start.
     pub(crate) const ALL: [Self; 5] =
         [Self::Unbound, Self::Going, Self::Elsewhere, Self::OtherMode, Self::SomebodyElses];
 

@@ -17,7 +17,7 @@ use crate::world::{World, leftovers};
 /// and another back-off.
 const BOUND: Duration = Duration::from_secs(122 + 120 + 122 + 60);
 
-/// How a simulation ended.
+/// The end of a simulation.
 #[derive(Debug)]
 pub enum Outcome {
     /// Every contract was kept, and nothing was left behind.

@@ -459,7 +459,7 @@ async fn names(host: &FakeHost, dir: &Path) -> Vec<String> {
     entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 
-/// What is left below the root, apart from directories that always stay.
+/// Leftovers below the root, without directories that always stay.
 pub(crate) fn leftovers(world: &World) -> Vec<String> {
     let table = world.kernel.mount_table();
     let mounts = table

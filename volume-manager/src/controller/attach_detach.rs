@@ -43,7 +43,7 @@ pub struct AttachDetach {
     task: AbortHandle,
 }
 
-/// How a controller is started.
+/// The settings of a controller.
 #[derive(Debug, Clone)]
 pub struct AttachDetachConfig {
     /// Whether a volume is taken from a node that has not been ready for six minutes.

@@ -227,7 +227,7 @@ fn a_retry_that_comes_due_during_a_look_follows_it() {
     assert_eq!(f.looks(), [("web".to_owned(), 3)]);
 }
 
-/// How a pod can be gone: its object is, or its containers are.
+/// The two ways in which a pod ends: its object is deleted, or its containers have ended.
 const GONE: [fn(&mut Populator, &PodUid); 2] =
     [Populator::remove_pod, |populator, pod| populator.set_state(pod, PodState::RuntimeGone)];
 

@@ -6,10 +6,10 @@
 use super::source::{code, lines_with};
 use super::{Repository, Violation};
 
-/// Where cases live.
+/// The directory of the cases.
 const CASES: &str = "conformance/cases/src/";
 
-/// What must not be in a case's code, and why. Stories are strings, so their words are not meant.
+/// Calls that a case must not make, with the reason. Words of a story are not meant: they are in strings.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("sleep(", "a case does not sleep: `cx.sees` waits until nothing is pending"),
     ("remove_dir", "a case does not clean up: the sandbox does, and the census reports the rest"),

@@ -28,7 +28,7 @@ pub(crate) fn lines_with<'a>(code: &'a str, pattern: &'a str) -> impl Iterator<I
     code.lines().enumerate().filter(move |(_, line)| line.contains(pattern)).map(|(at, _)| at + 1)
 }
 
-/// How many bytes from here on are a comment, a string or a character; 0 for code.
+/// The length in bytes of the comment, string or character that begins here; 0 for code.
 fn silent_length(rest: &str, before: char) -> usize {
     if rest.starts_with("//") {
         return rest.find('\n').unwrap_or(rest.len());

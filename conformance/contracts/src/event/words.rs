@@ -137,7 +137,7 @@ words! {
         Grow = "grow",
     }
 
-    /// How a directory, a record or a link of the node changed between two calls.
+    /// The change of a directory, a record or a link of the node between two calls.
     Meddling {
         Remove = "remove",
         Replace = "replace",

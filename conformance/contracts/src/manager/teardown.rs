@@ -68,7 +68,7 @@ pub(super) static EVERY_STAGE_IS_UNDONE: Rule = Rule {
 };
 
 fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
-    // Which volumes the remaining pods want is not in the calls: only a node without pods can be judged.
+    // The calls do not show the volumes that remaining pods want: only a node without pods can be judged.
     if !rest.pods.is_empty() {
         return;
     }

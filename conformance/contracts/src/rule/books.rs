@@ -34,7 +34,7 @@ pub struct Call {
     pub request: Value,
     /// The line of its start.
     pub seq: u64,
-    /// Which life of the node sent it.
+    /// The number of the node's process that sent it.
     pub life: u32,
     /// The number of mounts at the call's staging path when it started.
     pub mounted: usize,

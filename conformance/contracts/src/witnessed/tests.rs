@@ -124,7 +124,7 @@ fn node_announces_what_it_mounts() {
     assert!(irregular_in(busy).is_empty());
     let idle = irregular_in(vec![mounted(TARGET, "node"), looked(), announced("mount", TARGET)]);
     assert_eq!(idle, [format!("Stray mount {TARGET} @2"), format!("Phantom mount {TARGET} @3")]);
-    // What a node did last it could not announce.
+    // A dying node cannot announce its last effect.
     let exit = json!({"ev": "process", "who": "node", "edge": "exit"});
     assert!(irregular_in(vec![mounted(TARGET, "node"), exit]).is_empty());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testbed::bed::SHOWN;
 
-/// How many cases have met each dead end.
+/// The number of cases that have met each dead end.
 #[derive(Debug, Default)]
 pub(super) struct DeadEnds(BTreeMap<String, usize>);
 
@@ -16,7 +16,7 @@ impl DeadEnds {
         }
     }
 
-    /// Those that enough cases have met.
+    /// The dead ends that at least `SHOWN` cases have met.
     pub(super) fn shown(&self) -> BTreeSet<String> {
         self.0.iter().filter(|(_, cases)| **cases >= SHOWN).map(|(key, _)| key.clone()).collect()
     }

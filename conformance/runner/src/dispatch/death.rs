@@ -23,7 +23,7 @@ pub(super) fn told(status: ExitStatus) -> String {
     }
 }
 
-/// Who can have killed it, where the kernel has not: it does not say who sent a signal.
+/// The possible senders of the signal that killed the worker, if it was not the kernel, which does not name the sender.
 pub(super) fn suspects(status: ExitStatus) -> Option<&'static str> {
     match signal(status)? {
         Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT => Some(

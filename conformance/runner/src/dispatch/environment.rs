@@ -19,13 +19,13 @@ const FULL: u64 = 64 << 10;
 /// A user who may start fewer processes than this beside those that run may well have come to the limit.
 const FEW: u64 = 256;
 
-/// How a process that could not be started is told of.
+/// The messages of a process that could not be started.
 const NO_PROCESS: [&str; 3] = ["Resource temporarily unavailable", "os error 11)", "EAGAIN"];
 
-/// How the kernel says that a processor did not make progress.
+/// The kernel's messages about a processor without progress.
 const STALLS: [&str; 2] = ["kernel stall: ", "hung task: "];
 
-/// What a run uses of the machine, as it was when the run began.
+/// The resources of the machine that a run uses, as they were at its start.
 #[derive(Debug)]
 pub(super) struct Machine {
     /// Directories that are written to, and how each is chosen.
@@ -48,7 +48,7 @@ impl Machine {
         Self { places, groups, forks_refused, killed }
     }
 
-    /// What the machine had not enough of, and what to do; nothing where it had.
+    /// The resource that the machine had too little of, with a hint; `None` if it had enough.
     pub(super) fn lacked(&self, report: &CaseReport, ended: Option<&io::Result<Ended>>) -> Option<String> {
         let not_started = match ended {
             Some(Err(error)) => error.raw_os_error().and_then(of_error),
@@ -89,7 +89,7 @@ impl Machine {
     }
 }
 
-/// What a guest's kernel says of the machine around it, if that is what broke the case.
+/// The complaint of a guest's kernel about a stalled machine, if that broke the case.
 pub(super) fn stalled(kernel: &[String]) -> Option<String> {
     let stall = kernel.iter().find(|line| STALLS.iter().any(|mark| line.starts_with(mark)))?;
     Some(format!(
@@ -98,7 +98,7 @@ pub(super) fn stalled(kernel: &[String]) -> Option<String> {
     ))
 }
 
-/// What the machine has not enough of where a worker cannot be started.
+/// The resource that is missing if a worker cannot be started.
 fn of_error(errno: i32) -> Option<String> {
     let (what, advice) = match Errno::from_raw(errno) {
         Errno::EAGAIN => ("too few processes", "raise `ulimit -u` or the limit of the control group"),
@@ -134,7 +134,7 @@ fn processes(limits: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// How many processes and threads this user has.
+/// The number of this user's processes and threads.
 fn tasks_of_this_user() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let uid = nix::unistd::getuid().as_raw();
@@ -171,7 +171,7 @@ fn killed(groups: &[PathBuf]) -> u64 {
     count(groups, &["memory.events.local"], "oom") + count(groups, &["memory.events.local"], "oom_kill")
 }
 
-/// What a word counts in these groups, in the first of the files that each has.
+/// The sum of a counter over these control groups. Each has one of the files.
 fn count(groups: &[PathBuf], files: &[&str], word: &str) -> u64 {
     let text = |group: &PathBuf| files.iter().find_map(|file| fs::read_to_string(group.join(file)).ok());
     groups.iter().filter_map(text).filter_map(|text| counted(&text, word)).sum()

@@ -32,34 +32,34 @@ use testbed::need::Need;
 /// The program in a guest: PID 1's own.
 const PROGRAM: &str = "/init";
 
-/// Where a guest keeps what concerns the run.
+/// The directory of the run in a guest.
 const PLACE: &str = "/run/volproof";
 
-/// How much longer than on this machine things take under emulation, at most.
+/// The factor by which a case may be slower under emulation.
 const SLOWER: u32 = 3;
 
 /// The disk of a guest whose power is cut: how large, and where the guest finds it.
 const DISK: u64 = 1 << 30;
 const DISK_THERE: &str = "/dev/vda";
 
-/// How often a case may cut the power, or it would never end.
+/// The most power cuts of a case, so that it ends.
 const CUTS: u32 = 3;
 
 /// What the kernel says of a panic that a case asked for. Its own word is the only one that is sure to arrive: what
 /// the worker said last may go down with it.
 const ASKED_PANIC: &str = "Kernel panic - not syncing: sysrq triggered crash";
 
-/// How long a guest may take to say what it can do.
+/// The time limit for a guest to report its abilities.
 const LOOKING: Duration = Duration::from_secs(60);
 
-/// What all guests of a run are made of.
+/// The kernel, the files and the emulator of all guests of a run.
 #[derive(Debug)]
 pub struct Kind {
-    /// How they are started.
+    /// The machine that QEMU emulates.
     pub machine: Machine,
-    /// What they are built of; held so that no other run takes it away.
+    /// Their files; held so that no other run removes them.
     pub fitted: Arc<BuiltGuest>,
-    /// What runs their instructions, and why.
+    /// The accelerator, with the reason.
     pub verdict: Verdict,
 }
 
@@ -68,7 +68,7 @@ pub struct Kind {
 pub struct Guests {
     kind: Arc<Kind>,
     idle: RefCell<Vec<Keeper>>,
-    /// How many pieces of work were given, so that each has a directory of its own in its guest.
+    /// The number of assignments so far: each has its own directory in its guest.
     given: Cell<u64>,
 }
 
@@ -78,12 +78,12 @@ impl Guests {
         Self { kind: Arc::new(kind), idle: RefCell::default(), given: Cell::new(0) }
     }
 
-    /// What they are made of.
+    /// The kernel, the files and the emulator of the guests.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// How long something may take in a guest that may take this long here.
+    /// The time limit in a guest for something with this limit on the machine.
     pub fn patience(&self, here: Duration) -> Duration {
         match self.kind.verdict.accelerator {
             Accelerator::Kvm => here,
@@ -91,7 +91,7 @@ impl Guests {
         }
     }
 
-    /// What a guest can do.
+    /// The abilities of a guest.
     pub async fn look(&self) -> io::Result<Facts> {
         let run = Run {
             argv: [PROGRAM, "__guest", "facts"].map(str::to_owned).into(),
@@ -210,7 +210,7 @@ impl Guests {
         };
         let fetch = Some((place, orders.directory.clone()));
         let (ended, mut keeper) = work(keeper, run, fetch, hear_all, cancel).await;
-        // What a bad case left in its guest must not meet the next one.
+        // The next case gets a new guest: a failed one may have left something.
         keeper.renew = !good;
         let keeper = (!matches!(ended, Finished::Unwanted)).then_some(keeper);
         let ended = match ended {
@@ -244,7 +244,7 @@ fn cuts_power(task: &Task) -> bool {
     case::find(id).is_some_and(|case| case.needs().contains(&Need::PowerCut))
 }
 
-/// How a piece of work ended.
+/// The end of an assignment.
 #[derive(Debug)]
 enum Finished {
     Exited(Option<i32>),

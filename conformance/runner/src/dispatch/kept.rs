@@ -8,7 +8,7 @@ use std::time::Duration;
 use harness::census;
 use tokio::process::Child;
 
-/// How long a worker may take to die after its lifeline is closed.
+/// The time for a worker to end after its lifeline was closed.
 const DYING: Duration = Duration::from_secs(10);
 
 /// A worker and the write end of its lifeline.

@@ -19,10 +19,10 @@ use tokio::process::{Child, Command};
 use super::kept::Kept;
 use crate::message::{Assignment, LIFELINE_FD, REPORT_FD, Said};
 
-/// How long after the worker's own deadline it is ended from outside.
+/// The time after its own deadline at which a worker is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(15);
 
-/// How a worker ended.
+/// The end of a worker.
 #[derive(Debug)]
 pub enum Ended {
     /// By itself. What it said last is what counts.

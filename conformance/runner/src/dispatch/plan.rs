@@ -32,9 +32,9 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Whether cases run in user namespaces.
     pub rootless: bool,
-    /// How long one case may take.
+    /// The time limit of one case.
     pub timeout: Duration,
-    /// How often each case runs.
+    /// The number of executions of each case.
     pub repeat: u32,
     /// Whether the first bad case is the last one started.
     pub fail_fast: bool,
@@ -48,7 +48,7 @@ pub struct Plan {
     pub keep: bool,
     /// An earlier run with which this one is compared, and its name.
     pub earlier: Option<(String, RunRecord)>,
-    /// How the suite's own NFS server misbehaves.
+    /// The misbehaviour of the suite's own NFS server, for tests that cases notice it.
     pub spoil: Option<Misbehaviour>,
     /// The cases that run in guests, if any do.
     pub away: Option<Away>,

@@ -41,7 +41,7 @@ fn found(events: &[Value]) -> Vec<Finding> {
     judgement(&trace(events), None, &Symbols::new(Layout::standard())).0
 }
 
-/// Who is told to be at fault for the broken invariant, and what it is a consequence of.
+/// The party at fault for the broken invariant, and the finding that explains it.
 #[track_caller]
 fn check(events: &[Value], invariant: &str, party: Party, consequence_of: &str) {
     let found = found(events);

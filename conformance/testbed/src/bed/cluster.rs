@@ -67,7 +67,7 @@ impl Bed {
         Ok(())
     }
 
-    /// What a claim asks for.
+    /// The spec of a claim as the API has it.
     fn claim_spec(&self, spec: &ClaimSpec) -> Spec {
         let fs_type = self.fs_types().into_iter().next().unwrap_or_default();
         let ordinary = self.manifest().volume_size();

@@ -13,7 +13,7 @@ use harness::observe::Device;
 
 use super::{Bed, Result, StepError};
 
-/// How large a disk of the machine is: ext4 fits, and little is written to make one.
+/// The size of a disk of the machine: enough for ext4, and quickly made.
 pub(super) const DISK: u64 = 16 << 20;
 
 /// The most bytes of a disk's log. Unwritten parts take no space.

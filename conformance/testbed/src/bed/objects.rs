@@ -85,7 +85,7 @@ impl Bed {
         self.api_server.change("", volume, annotate).map(drop).map_err(|error| StepError::ours(&error))
     }
 
-    /// How large the volume of a claim is; zero where there is none.
+    /// The size of a claim's volume; zero if it has none.
     pub(crate) fn size(&self, claim: &str) -> u64 {
         let claim = self.api_server.get::<Claim>(NAMESPACE, claim);
         claim.map_or(0, |claim| claim.status.capacity.0)

@@ -12,7 +12,7 @@ use super::{Bed, FUTILE, StepError, sentence};
 use crate::dead_end::{DeadEnd, Search};
 use crate::failure::chain;
 
-/// How many cases must have met a dead end before the next ones take it for granted.
+/// The number of cases that must have met a dead end before the next ones expect it.
 pub const SHOWN: usize = 2;
 
 /// A wait that came to nothing.

@@ -5,10 +5,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// How large a block is.
+/// The size of a block.
 const BLOCK: usize = 64 << 10;
 
-/// How large a file is; a device is as large as it is.
+/// The size of a file; a pattern on a device fills the device.
 const FILE: u64 = 1 << 20;
 
 /// Writes the blocks. `durable` has them, and the name of the file, on the disk before this returns. Returns up to where it wrote.

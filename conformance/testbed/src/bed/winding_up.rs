@@ -21,19 +21,19 @@ use crate::failure::chain;
 use crate::foreign::Foreign;
 use crate::pages::{Endless, Pages};
 
-/// How long it may take after a case that came to its end.
+/// The time limit of the end after a case that was not cut short.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long after one that did not: what it waited for in vain will not come now.
+/// The time limit after a case that failed: what it waited for will not come now.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
-/// How long one call to the driver may take.
+/// The time limit of one call to the driver.
 const CALL: Duration = Duration::from_secs(10);
 
-/// How long a process may take to end that listens no more.
+/// The time for a process to end whose socket is closed.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// How long one whose socket still answers may take to be seen dead, if it is.
+/// The time to see that a process has died whose socket still answers.
 const CLOSING: Duration = Duration::from_millis(100);
 
 /// The driver's own list of its volumes.
@@ -46,12 +46,12 @@ pub enum Books {
 }
 
 impl Bed {
-    /// How the driver ended, if it was not asked to.
+    /// The exit of a driver that was not told to end.
     pub async fn driver_exit(&self) -> Option<String> {
         self.driver_crash().await.map(super::ended_by_itself)
     }
 
-    /// How the driver ends without having been asked to, where its closed socket shows that it is about to.
+    /// The exit of a driver that was not told to end, and whose closed socket shows that it is ending.
     pub async fn exit_under_way(&self) -> Option<Exit> {
         if self.driver_is_killed() || !self.has_driver() {
             return None;
@@ -252,7 +252,7 @@ impl Bed {
         if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
             drop(fuse.die());
         }
-        // What it did not do when it was asked once, it will not do now.
+        // A driver that has ignored SIGTERM once is not given time again.
         let within = if self.abilities.outlives_sigterm { Duration::ZERO } else { patience(failed) };
         if let Some(other) = self.other() {
             other.end(within).await;

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Snapshot {
     /// The driver's name for it.
     pub id: String,
-    /// How large a volume from it has to be.
+    /// The least size of a volume from it, in bytes.
     pub size: u64,
     /// The snapshot as it was answered.
     pub said: Value,

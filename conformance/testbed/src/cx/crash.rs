@@ -6,7 +6,7 @@ use super::Cx;
 pub use crate::bed::Victim;
 use crate::failure::Result;
 
-/// How many crash points are tried in a run of a case.
+/// The number of crash points that one run of a case tries.
 const TRIED: usize = 5;
 
 /// A moment from which edges are counted.
@@ -18,7 +18,7 @@ impl Cx {
         Beginning(self.shared.bed.journal.length())
     }
 
-    /// How many calls, answers, mounts and effects there were since then.
+    /// The number of calls, answers, mounts and effects since then.
     pub fn edges_since(&self, beginning: Beginning) -> usize {
         self.shared.bed.edges_since(beginning.0)
     }

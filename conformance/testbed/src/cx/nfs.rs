@@ -22,7 +22,7 @@ pub enum Nfs {
     V4,
 }
 
-/// How a read fails.
+/// The error of a failing read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadError {
     /// `ESTALE`: the server does not know the file any more.

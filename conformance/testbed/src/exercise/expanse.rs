@@ -19,7 +19,7 @@ const LEAST: u64 = 16 << 20;
 /// And at most, so that a large volume takes no longer.
 const MOST: u64 = 24 << 20;
 
-/// How the blocks lie.
+/// The arrangement of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The length of the file, or of the used part of the device.

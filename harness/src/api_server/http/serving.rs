@@ -99,7 +99,7 @@ async fn converse(
         async move { Ok::<_, Infallible>(respond(&shared, &budget, request).await) }
     });
     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    // How a client ends its connection is its own business.
+    // An error of the connection is the client's.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 

@@ -117,7 +117,7 @@ fn object_lives_from_create_to_delete() {
     let mut next = made.clone();
     next["spec"]["holderIdentity"] = "b".into();
     let second = world.ok("PUT", &path, &next);
-    // Who has read it before that cannot write it any more.
+    // A client with an older version cannot write the object.
     assert_eq!(world.refused("PUT", &path, &next), (409, "Conflict".into()));
     let (code, patched) =
         world.ask("PATCH", &path, MERGE, &json!({ "metadata": { "labels": { "x": "y" } } }));

@@ -47,7 +47,7 @@ pub(super) fn allocate(file: &File, flags: FallocateFlags, offset: u64, length: 
     }
 }
 
-/// Where the next data or the next hole begins.
+/// The offset of the next data or the next hole.
 pub(super) fn seek(file: &File, offset: i64, whence: i32) -> io::Result<i64> {
     let from = u64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let from = match whence {

@@ -66,7 +66,7 @@ fn writes_are_told(kind: &str) -> Result<(), Failed> {
         removed `<dir>/removed`
     "#]]
     .assert_eq(&told);
-    // What was opened is written to; nothing else is.
+    // Only the opened path was written.
     assert_eq!(fs::read_to_string(dir.path().join("open/file"))?, "written");
     fs::write(dir.path().join("open/file"), "old")?;
     let times = |lines: Vec<String>| lines.into_iter().filter(|line| !line.contains("/open/file")).collect();
@@ -145,7 +145,7 @@ pub(crate) fn own(user_namespace: bool, dir: &Path) {
     assert!(Path::new("/sys/block").is_dir() && Path::new("/proc/self/exe").exists());
 }
 
-/// What the machine calls disks that are no loop devices.
+/// The device nodes of the machine's disks, without loop devices.
 fn disks() -> Vec<PathBuf> {
     let names = fs::read_dir("/sys/block").unwrap().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());

@@ -20,7 +20,7 @@ pub(crate) async fn configuration(bed: &Bed, pod: &str) -> Result<Spec> {
     Ok(bed.node.configure(wanted).await?)
 }
 
-/// What our own sees.
+/// What a container of the harness sees.
 pub(crate) async fn ours(bed: &Bed, spec: &Spec) -> Result<String> {
     let own = std::fs::metadata("/proc/self/ns/pid").map(|own| std::os::unix::fs::MetadataExt::ino(&own))?;
     let group = container::device_group(&format!("volproof-scene-{own}"))?;
@@ -69,7 +69,7 @@ async fn seen(bed: &Bed, container: &mut Container) -> Result<String> {
     Ok(seen)
 }
 
-/// What the kernel said.
+/// The kernel's error.
 fn word(done: Result<(), ContainerError>) -> Result<String> {
     match done {
         Ok(()) => Ok("done".to_owned()),

@@ -50,7 +50,7 @@ pub(crate) fn killed_leaves_no_groups(scene: &str, containers: usize) -> Result<
     Ok(())
 }
 
-/// Where a container's control groups are, once there is one. None if the run ended before.
+/// The control groups of a container, once it has any. `None` if the run ended before.
 fn made(base: &Path, container: usize, run: &mut Child) -> Option<Vec<PathBuf>> {
     let ended = run.try_wait().is_ok_and(|ended| ended.is_some());
     let directory = std::fs::read_dir(base).into_iter().flatten().flatten().next();

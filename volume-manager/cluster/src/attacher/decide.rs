@@ -2,7 +2,7 @@
 
 use api::Attachment;
 
-/// What others write into an attachment.
+/// The fields of an attachment that others write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     node: &'a str,

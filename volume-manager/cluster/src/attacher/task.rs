@@ -16,7 +16,7 @@ use crate::{AttachService, Trouble, capability, secrets};
 /// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// What a task works with.
+/// The input of a task.
 #[derive(Debug)]
 pub(super) struct Hands {
     pub(super) config: AttacherConfig,

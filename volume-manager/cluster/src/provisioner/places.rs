@@ -20,7 +20,7 @@ struct Known {
     unlabelled: BTreeMap<String, String>,
 }
 
-/// What two objects say of a node.
+/// The facts about a node from its Node and CSINode objects.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Parts {
     /// The driver's keys, from the CSINode.

@@ -16,7 +16,7 @@ pub(crate) const NODE: &str = "node-1";
 pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub(crate) const ATTACHER: &str = "external-attacher/a-csi-example-com";
 
-/// How many claims a namespace has.
+/// The number of claims in a namespace.
 const BESIDE: usize = 10;
 
 /// The classes and the node.

@@ -113,7 +113,7 @@ pub enum Step {
     /// The node is lost, and its pods with it, for longer than the controller waits before it detaches by force.
     /// Then it comes back, with the mounts that its kernel still has.
     LoseNode {
-        /// How long it is away.
+        /// The duration of its absence.
         away: Duration,
     },
     /// The controllers have grown a volume, and leave the rest to the node.

@@ -97,7 +97,7 @@ pub enum CsiError {
     #[error("cannot expand volume `{volume}`: {reason}")]
     BadExpand {
         volume: SpecName,
-        /// What is wrong with it.
+        /// The defect.
         reason: &'static str,
     },
     /// The expansion failed. Formatted as in the kubelet: with ` : ` before the driver's message, and with a

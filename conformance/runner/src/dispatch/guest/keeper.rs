@@ -12,10 +12,10 @@ use vm_images::qemu::{Guest, GuestError};
 
 use super::{Finished, Kind, keep_log};
 
-/// How often a keeper looks whether its guest is still wanted.
+/// The pause between two checks whether the guest is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a guest that was past its own deadline may take to say so.
+/// The time for a guest past its deadline to report that.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Something that a program in the guest said.
@@ -78,7 +78,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What the thread has.
+/// The state of the keeper's thread.
 struct Keeping {
     kind: Arc<Kind>,
     unwanted: Arc<AtomicBool>,
@@ -152,7 +152,7 @@ fn until_exit(
     guest.order(&Order::Run(run))?;
     loop {
         match guest.next(LOOK)? {
-            // Who does not listen any more has cancelled, and is asked below.
+            // A caller without a receiver has cancelled, which is checked below.
             Some(Told::Output { fd, data, .. }) => drop(heard.send(Heard { fd, data })),
             Some(Told::Exit(exit)) if exit.id == id => return Ok(exit),
             Some(other) => return Err(GuestError::OutOfTurn { said: format!("{other:?}") }),

@@ -66,7 +66,7 @@ impl NodeCalls {
         self.cx().call("NodeGetVolumeStats", request)
     }
 
-    /// How large the device at a path is.
+    /// The size of the device at a path.
     #[track_caller]
     pub fn device_size(&self, path: &Path) -> impl Future<Output = Result<u64>> {
         let doing = self.begin("measuring the device", path, Location::caller());

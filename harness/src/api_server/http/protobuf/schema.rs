@@ -29,7 +29,7 @@ pub(super) enum Shape {
     Inline,
 }
 
-/// What stands in the table beside messages.
+/// An entry of the table that is no message.
 #[cfg(test)]
 const SCALARS: [&str; 8] = ["text", "bytes", "bool", "int", "Time", "MicroTime", "Quantity", "IntOrString"];
 
