@@ -15,7 +15,7 @@ use crate::workspace::cargo;
 /// `harness`, what sandbox, recorder and programmable disk cost (`harness/benches/harness.rs`). With `manager`, how
 /// the manager's own costs grow with its volumes (`volume-manager/benches/manager.rs`).
 pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
-    if let Err(code) = packages::prepare(flags.no_install, false)? {
+    if let Err(code) = packages::prepare(flags.no_install, None)? {
         return Ok(code);
     }
     if flags.args.first().is_some_and(|word| word == "plugins") {

@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::flags::{Ci, LaneName};
-use crate::{lane, packages, step};
+use crate::packages::{self, Wanted};
+use crate::{lane, step};
 
 pub(crate) fn run(flags: Ci) -> Result<ExitCode> {
     if flags.lane == LaneName::Gate {
         return gate();
     }
-    if let Err(code) = packages::prepare(flags.no_install, flags.lane == LaneName::Vm)? {
+    let guests = (flags.lane == LaneName::Vm).then_some(Wanted::ForGuests);
+    if let Err(code) = packages::prepare(flags.no_install, guests)? {
         return Ok(code);
     }
     let name = format!("ci {}", flags.lane.name());

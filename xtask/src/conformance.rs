@@ -7,13 +7,13 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 use crate::flags::Conformance;
-use crate::packages;
+use crate::packages::{self, Wanted};
 use crate::workspace::{NOT_PREPARED, build_volproof};
 
 /// Builds, then replaces this process: Ctrl-C, the terminal and the exit code are volproof's own.
 pub(crate) fn run(flags: Conformance) -> Result<ExitCode> {
     let (args, no_install) = without_ours(flags.args, flags.no_install);
-    if let Err(code) = packages::prepare(no_install, in_guests(&args))? {
+    if let Err(code) = packages::prepare(no_install, in_guests(&args).then_some(Wanted::ForGuests))? {
         return Ok(code);
     }
     let Some(volproof) = build_volproof()? else { return Ok(ExitCode::from(NOT_PREPARED)) };

@@ -1,6 +1,7 @@
 //! The command line: what `cargo xtask` understands, and the help it prints.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Tidy,
     /// Write the skeleton of a case
     NewCase(NewCase),
+    /// Build what people install: a tarball, a Debian package and a container image
+    Package(Package),
     /// Measure one pod in and out beside a bare loop that does only its calls
     Bench(Bench),
 }
@@ -118,6 +121,37 @@ pub(crate) struct Nightly {
 pub(crate) struct NewCase {
     /// Where it belongs: `csi::block`, or `csi::block::teardown_is_the_reverse_of_setup`
     pub(crate) case: String,
+}
+
+/// Build volproof in release, and pack it with its manual page and completions.
+///
+/// Writes `volproof-VERSION-linux-ARCHITECTURE.tar.gz`, `volproof_VERSION_ARCHITECTURE.deb`, and the OCI layout
+/// `volproof-VERSION-image`. The image is made by mmdebstrap and umoci, with packages of Debian.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Package {
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+    /// Write there; `target/package` if it is not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Pack this program, which has to be linked statically, and build none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+    /// Put the image upon this root file system, a tar archive, and not upon a Debian
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
+    /// Write only this; can be given more than once
+    #[arg(long, value_name = "PART")]
+    pub(crate) only: Vec<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    Tar,
+    Deb,
+    Image,
 }
 
 /// Build the measuring program in release and run it: every argument goes to it.

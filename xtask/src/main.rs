@@ -19,6 +19,7 @@ mod lane;
 mod libtest;
 mod new_case;
 mod nightly;
+mod package;
 mod packages;
 mod step;
 mod tally;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Some(Command::Nightly(flags)) => nightly::run(flags),
         Some(Command::Tidy) => tidy::run(),
         Some(Command::NewCase(flags)) => new_case::run(&flags),
+        Some(Command::Package(flags)) => package::run(flags),
         Some(Command::Bench(flags)) => bench::run(flags),
     };
     ended.unwrap_or_else(|error| {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::flags::Nightly;
-use crate::packages;
+use crate::packages::{self, Wanted};
 use crate::workspace::{NOT_PREPARED, build_volproof, root, status, target_directory};
 
 /// The sign for a status in a summary. Another status is shown by its name.
@@ -30,7 +30,7 @@ struct Row {
 }
 
 pub(crate) fn run(flags: Nightly) -> Result<ExitCode> {
-    if let Err(code) = packages::prepare(flags.no_install, true)? {
+    if let Err(code) = packages::prepare(flags.no_install, Some(Wanted::ForGuests))? {
         return Ok(code);
     }
     let Some(volproof) = build_volproof()? else { return Ok(ExitCode::from(NOT_PREPARED)) };

@@ -21,13 +21,15 @@ struct Package {
 
 /// The use of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wanted {
+pub(crate) enum Wanted {
     /// Nothing can be built without it.
     ToBuild,
     /// Cases that need it are skipped, with the reason.
     ToRunAll,
     /// No guest can be booted; looked for only where one will be.
     ForGuests,
+    /// No container image can be made; looked for only where one will be.
+    ForImages,
 }
 
 const PACKAGES: &[Package] = &[
@@ -62,6 +64,18 @@ const PACKAGES: &[Package] = &[
         present: || has_program("qemu-system-x86_64"),
     },
     Package {
+        debian: "mmdebstrap",
+        why: "the root of a container image is made by mmdebstrap",
+        wanted: Wanted::ForImages,
+        present: || has_program("mmdebstrap"),
+    },
+    Package {
+        debian: "umoci",
+        why: "container images are made by umoci",
+        wanted: Wanted::ForImages,
+        present: || has_program("umoci"),
+    },
+    Package {
         debian: "patch",
         why: "the mutants of the volume manager are kept as patches",
         wanted: Wanted::ToRunAll,
@@ -69,11 +83,13 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Makes sure that what a build needs is there, and as far as possible what a run needs, with guests or without.
+/// Makes sure that what a build needs is there, and as far as possible what a run needs. What only guests or images need
+/// is looked for if it is named.
 ///
 /// `Err(code)` in the answer means: nothing can be built here, and the person has been told why.
-pub(crate) fn prepare(no_install: bool, guests: bool) -> Result<Result<(), ExitCode>> {
-    let asked = |package: &&Package| guests || package.wanted != Wanted::ForGuests;
+pub(crate) fn prepare(no_install: bool, also: Option<Wanted>) -> Result<Result<(), ExitCode>> {
+    let is_special = |wanted: Wanted| matches!(wanted, Wanted::ForGuests | Wanted::ForImages);
+    let asked = |package: &&Package| !is_special(package.wanted) || Some(package.wanted) == also;
     let missing: Vec<&Package> =
         PACKAGES.iter().filter(asked).filter(|package| !(package.present)()).collect();
     if missing.is_empty() {

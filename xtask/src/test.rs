@@ -9,7 +9,7 @@ use crate::workspace::is_root;
 use crate::{lane, packages, step};
 
 pub(crate) fn run(flags: Test) -> Result<ExitCode> {
-    if let Err(code) = packages::prepare(flags.no_install, false)? {
+    if let Err(code) = packages::prepare(flags.no_install, None)? {
         return Ok(code);
     }
     let root = is_root();
