@@ -19,6 +19,7 @@ mod rooted;
 mod sabotage;
 mod secrets;
 mod shared_driver;
+mod since;
 mod tutorial;
 mod userns;
 mod watch;

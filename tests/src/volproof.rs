@@ -46,6 +46,7 @@ impl Volproof {
         command
             .current_dir(directory.path())
             .env_remove("VOLPROOF_AGAIN")
+            .env_remove("COLUMNS")
             .env_remove("UPDATE_EXPECT")
             .env("NO_COLOR", "1")
             .env("TMPDIR", &temporary)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use testbed::case::CaseId;
 
 use crate::event::{CaseReport, RunRecord, Status};
+use crate::promises::Standing;
 use crate::since::{Fault, Since, Slower};
 
 /// A case is slower if it takes at least this many times as long as before.
@@ -23,18 +24,28 @@ pub fn between(run: String, before: &RunRecord, now: &RunRecord) -> Since {
             None => since.new.push(found.fault),
         }
     }
-    let has_verdict = |case: &CaseId| {
-        now.cases
-            .iter()
-            .any(|report| report.id == *case && report.status != Status::Error && !report.status.is_skip())
-    };
     for found in earlier.into_values() {
-        match found.cases.iter().any(has_verdict) {
+        match is_mended(&found, now) {
             true => since.mended.push(found.fault),
             false => since.not_tried.push(found.fault),
         }
     }
     since
+}
+
+/// Whether a run shows that a fault is gone: one of its cases had a verdict, and did not break on another fault before it
+/// came to this one.
+fn is_mended(found: &Found, now: &RunRecord) -> bool {
+    let promise = now.promises.iter().find(|promise| promise.id == found.fault.contract);
+    let is_tried = promise.is_none_or(|promise| promise.standing != Standing::NotTried);
+    let is_kept = promise.is_some_and(|promise| promise.standing == Standing::Kept);
+    let shows_it = |report: &&CaseReport| {
+        found.cases.contains(&report.id)
+            && report.status != Status::Error
+            && !report.status.is_skip()
+            && (is_kept || !report.status.is_bad())
+    };
+    is_tried && now.cases.iter().any(|report| shows_it(&report))
 }
 
 struct Found {
@@ -84,8 +95,10 @@ fn slower(before: &RunRecord, now: &RunRecord) -> Vec<Slower> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Party;
     use crate::gather::gather;
     use crate::judge;
+    use crate::promises::PromiseRecord;
 
     fn run(cases: Vec<CaseReport>) -> RunRecord {
         RunRecord { findings: gather(&cases), cases, ..RunRecord::default() }
@@ -123,6 +136,27 @@ mod tests {
         assert_eq!(names(&since.still_there), [("DRV-050", "a"), ("d", "d")]);
         assert_eq!(names(&since.not_tried), [("DRV-060", "c")]);
         assert_eq!(since.tally(), "1 new, 1 mended, 2 still there, 1 not tried");
+    }
+
+    #[test]
+    fn fault_is_not_mended_by_a_case_that_breaks_on_another() {
+        let before = run(vec![broken("a", "DRV-050"), CaseReport::sample("b", Status::Leaked)]);
+        let mut now = run(vec![broken("a", "DRV-055"), broken("b", "DRV-055")]);
+        let since = between("before".into(), &before, &now);
+        assert_eq!(names(&since.not_tried), [("DRV-050", "a"), ("b", "b")]);
+        assert_eq!(since.mended, []);
+
+        // Unless it keeps the promise all the same.
+        now.promises = vec![PromiseRecord {
+            id: "DRV-050".into(),
+            binds: Party::Driver,
+            strength: None,
+            sentence: String::new(),
+            standing: Standing::Kept,
+            judged_in: 1,
+            lacks: vec![],
+        }];
+        assert_eq!(names(&between("before".into(), &before, &now).mended), [("DRV-050", "a")]);
     }
 
     #[test]

@@ -32,9 +32,11 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn of(manifest: &Manifest, file: Option<&Path>) -> Self {
         let commands = [&manifest.command, &manifest.controller_command];
-        let programs = commands.into_iter().filter_map(|command| program(command.first()?));
+        let root = manifest.root.as_deref();
+        let programs = commands.into_iter().filter_map(|command| program(command.first()?, root));
         // The words of the command include the script of an interpreter.
-        let words = commands.into_iter().flatten().map(PathBuf::from).filter(|word| word.is_file());
+        let words = commands.into_iter().flatten().map(|word| below(root, Path::new(word)));
+        let words = words.filter(|word| word.is_file());
         let mut files: Vec<PathBuf> =
             file.map(Path::to_owned).into_iter().chain(programs).chain(words).collect();
         files.sort();
@@ -85,8 +87,23 @@ fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
 }
 
 /// The file of a program, whether it is there or not; one without a slash is looked up as a shell does.
-fn program(word: &str) -> Option<PathBuf> {
-    if word.contains('/') { Some(PathBuf::from(word)) } else { on_path(word) }
+fn program(word: &str, root: Option<&Path>) -> Option<PathBuf> {
+    match root {
+        _ if word.contains('/') => Some(below(root, Path::new(word))),
+        None => on_path(word),
+        Some(_) => {
+            let path = std::env::var_os("PATH")?;
+            std::env::split_paths(&path).map(|at| below(root, &at.join(word))).find(|file| file.is_file())
+        }
+    }
+}
+
+/// The file of a path in the driver's own root, if it has one.
+fn below(root: Option<&Path>, path: &Path) -> PathBuf {
+    match root {
+        Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+        None => path.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -108,6 +125,19 @@ mod tests {
         assert_eq!(files.len(), 2, "{files:?}");
         assert!(files.iter().any(|file| file.ends_with("sh")), "{files:?}");
         assert!(files.contains(&directory.path().join("driver.sh").as_path()), "{files:?}");
+    }
+
+    #[test]
+    fn program_in_the_root_of_an_image_is_watched_there() {
+        let image = tempfile::tempdir().expect("a directory");
+        let driver = image.path().join("usr/bin/my-driver");
+        std::fs::create_dir_all(driver.parent().expect("a directory")).expect("directories");
+        std::fs::write(&driver, "").expect("a file");
+        for command in ["/usr/bin/my-driver {endpoint}", "my-driver {endpoint}"] {
+            let mut manifest = Manifest::from_command(command).expect("a command");
+            manifest.root = Some(image.path().to_owned());
+            assert_eq!(Watched::of(&manifest, None).files, [driver.as_path()], "{command}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
