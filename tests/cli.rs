@@ -166,6 +166,8 @@ fn a_manifest_that_is_not_there() {
         --- stderr
         error: cannot read `nowhere.toml`
           No such file or directory (os error 2)
+
+          hint: `volproof init nowhere.toml` writes one with comments
     "#]],
     );
 }

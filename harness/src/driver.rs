@@ -200,6 +200,17 @@ impl DriverError {
             Self::NoDirectory { .. } => Some(
                 "`directory` is relative to the directory of the manifest; one below `{state}` has to be made by `prepare`",
             ),
+            Self::Start { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Some(
+                "`chmod +x` makes a file a program; a script of an interpreter can also follow it: `python3 driver.py`",
+            ),
+            Self::Exited { tail, .. }
+                if tail.iter().any(|line| line.contains("/tmp/") || line.contains("/run/")) =>
+            {
+                Some(
+                    "`/tmp` and `/run` are the case's own: the driver finds there what its manifest opens, \
+                 `host_paths = [\"/tmp/data\"]`",
+                )
+            }
             Self::Exited { tail, .. } if tail.is_empty() => {
                 Some("it printed nothing; start its command by hand, with a log that tells more")
             }

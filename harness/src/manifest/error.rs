@@ -114,6 +114,9 @@ impl ManifestError {
             Self::EmptyCommand => {
                 Some("write the program and its arguments, `./my-driver {endpoint}`".to_owned())
             }
+            Self::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                Some(format!("`volproof init {}` writes one with comments", path.display()))
+            }
             Self::Read { .. } | Self::OpenQuote { .. } => None,
         }
     }

@@ -237,7 +237,10 @@ impl Details<'_> {
             writeln!(f)?;
         }
         // With a finding this is left out: the finding has the same cause and the promise that it breaks.
-        if broken.expected.is_none() || self.case.findings.is_empty() {
+        let is_sentence =
+            |cause: &String| self.case.findings.iter().any(|finding| finding.sentence == *cause);
+        let is_told = broken.expected.is_some() && !self.case.findings.is_empty();
+        if !is_told && !broken.cause.iter().all(is_sentence) {
             Self::causes(f, broken)?;
         }
         match &broken.event {
