@@ -78,7 +78,7 @@ impl Watched {
             return Vec::new();
         }
         let happened =
-            self.told(&line).map(|told| News::Happened(format!("{:9.3}s  {told}", line.t_ms / 1e3)));
+            self.describe(&line).map(|text| News::Happened(format!("{:9.3}s  {text}", line.t_ms / 1e3)));
         let broken = self.judge.event(&line);
         for violation in &broken {
             let kept = self.broken.entry(violation.contract).or_default();
@@ -112,7 +112,7 @@ impl Watched {
         }
     }
 
-    fn told(&self, line: &TraceLine) -> Option<String> {
+    fn describe(&self, line: &TraceLine) -> Option<String> {
         let below = |target: &str| {
             Path::new(target)
                 .strip_prefix(&self.root)
@@ -221,14 +221,14 @@ mod tests {
     /// The calls of a node with 50 volumes: each is asked for its usage, and a pod comes and goes meanwhile with a volume
     /// that was never seen before.
     fn month(journal: &Journal, watched: &mut Watched, calls: u64) {
-        let mut told = journal.length();
+        let mut seen = journal.length();
         let mut call = |method: &str, volume: &str| {
             let req = json!({ "volumeId": volume, "targetPath": format!("/elsewhere/{volume}/mount"),
                               "stagingTargetPath": format!("/elsewhere/{volume}/globalmount"), "volumePath": "/kl/x" });
             let id = journal.rpc_start(method, req, None);
             journal.rpc_end(id, Outcome { code: "OK".to_owned(), resp: json!({}), ..Outcome::default() });
-            let lines = journal.since_and_forget(told);
-            told += lines.len();
+            let lines = journal.since_and_forget(seen);
+            seen += lines.len();
             lines.into_iter().for_each(|line| drop(watched.take(line)));
         };
         for round in 0..calls / 10 {

@@ -172,7 +172,7 @@ impl Journal {
     /// Looks for a secret in the error of a call that is not recorded.
     pub(crate) fn look_for_secrets(&self, method: &str, message: &str) {
         if let Some(key) = self.masks().confided_in(message) {
-            self.state().gathered.told_secrets.insert((method.to_owned(), key));
+            self.state().gathered.leaked_secrets.insert((method.to_owned(), key));
         }
     }
 
@@ -187,8 +187,8 @@ impl Journal {
     }
 
     /// The calls whose error repeated a secret that the driver was given, each with the secret's key.
-    pub fn told_secrets(&self) -> Vec<(String, String)> {
-        self.state().gathered.told_secrets.iter().cloned().collect()
+    pub fn leaked_secrets(&self) -> Vec<(String, String)> {
+        self.state().gathered.leaked_secrets.iter().cloned().collect()
     }
 
     /// Keeps each line in a file as well from now on, as soon as it is made: a process that is killed leaves
@@ -343,7 +343,7 @@ impl Journal {
             if end.is_from_the_driver()
                 && let Some(key) = state.masks.confided_in(&end.message)
             {
-                state.gathered.told_secrets.insert((end.method.clone(), key));
+                state.gathered.leaked_secrets.insert((end.method.clone(), key));
             }
             state.look_at_context(&end.method, &end.resp);
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));

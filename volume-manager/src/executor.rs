@@ -105,7 +105,7 @@ fn pod_of(operation: &Operation) -> Option<&Pod> {
 /// Emits an event about the pod if the failure has a reason. An operation that was withdrawn emits none.
 fn emit_event(cx: &OperationContext, pod: &Pod, failed: &Failed) {
     if let Some(reason) = failed.reason.filter(|_| failed.source.sign() != Some(Sign::Withdrawn)) {
-        cx.events.warn_pod(pod, reason, failed.told_as());
+        cx.events.warn_pod(pod, reason, failed.event_message());
     }
 }
 

@@ -196,7 +196,7 @@ impl Failed {
     }
 
     /// A failure that also emits a Kubernetes event about the pod.
-    pub fn told(
+    pub fn with_event(
         step: &'static str,
         reason: Reason,
         volume: impl ToString,
@@ -211,8 +211,8 @@ impl Failed {
     }
 
     /// The message without paths of the node, for the Kubernetes event.
-    pub fn told_as(&self) -> String {
-        self.saying(&self.source.told())
+    pub fn event_message(&self) -> String {
+        self.saying(&self.source.user_message())
     }
 
     fn saying(&self, why: &str) -> String {

@@ -47,7 +47,7 @@ impl Findings {
         let (mut found, _) = judge::judgement(&journal.trace(), rest, journal.symbols());
         journal.suspects_settle().await;
         found.extend(judge::irregular(&journal.irregular(), journal.symbols()));
-        let secrets = journal.told_secrets();
+        let secrets = journal.leaked_secrets();
         found.extend(secrets.iter().map(|(method, key)| judge::secret_repeated(method, key)));
         judge::sort(&mut found);
         self.new_ones(found)

@@ -243,7 +243,7 @@ impl Teller {
     }
 
     fn tell_secrets(&mut self) {
-        for secret in self.journal.told_secrets() {
+        for secret in self.journal.leaked_secrets() {
             if !self.secrets.contains(&secret) {
                 self.tell(&News::secret_repeated(&secret.0, &secret.1));
                 self.secrets.insert(secret);

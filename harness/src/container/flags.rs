@@ -157,14 +157,17 @@ mod tests {
     type Way = fn(BorrowedFd<'_>, Change, Reach) -> nix::Result<()>;
 
     /// The flags of a tree of mounts after changes, in a mount namespace that ends with its thread. `None` without root.
-    fn told(way: Way, changes: &'static [(&'static str, Change, Reach)]) -> Option<nix::Result<String>> {
+    fn flags_after(
+        way: Way,
+        changes: &'static [(&'static str, Change, Reach)],
+    ) -> Option<nix::Result<String>> {
         if !nix::unistd::geteuid().is_root() {
             println!("skipped: mounting needs root");
             return None;
         }
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().to_owned();
-        let told = std::thread::spawn(move || {
+        let seen = std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNS).unwrap();
             let apart = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
             mount(None::<&str>, "/", None::<&str>, apart, None::<&str>).unwrap();
@@ -189,13 +192,14 @@ mod tests {
             }
             Ok(shown(&base))
         });
-        Some(told.join().unwrap())
+        Some(seen.join().unwrap())
     }
 
     /// Holds what comes of both ways against the same.
     fn both_ways(changes: &'static [(&'static str, Change, Reach)], expected: &Expect) {
-        for told in [change as Way, change_each_mount].into_iter().filter_map(|way| told(way, changes)) {
-            expected.assert_eq(&told.unwrap());
+        for seen in [change as Way, change_each_mount].into_iter().filter_map(|way| flags_after(way, changes))
+        {
+            expected.assert_eq(&seen.unwrap());
         }
     }
 
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn covered_mount_does_not_block() {
-        if let Some(told) = told(change_each_mount, &[("a", READ_ONLY, Reach::Below)]) {
+        if let Some(seen) = flags_after(change_each_mount, &[("a", READ_ONLY, Reach::Below)]) {
             expect![[r#"
                 ./ rw,relatime []
                 ./a ro,nosuid,noexec,noatime,nodiratime []
@@ -265,7 +269,7 @@ mod tests {
                 ./a/covered ro,relatime []
                 ./b rw,relatime []
             "#]]
-            .assert_eq(&told.unwrap());
+            .assert_eq(&seen.unwrap());
         }
     }
 }

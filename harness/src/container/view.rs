@@ -64,7 +64,7 @@ impl View {
 
     /// The view in the symbols of a story. Files below the mounts in `drivers` are listed with names and content only: owners
     /// and modes on a driver's volume are the driver's choice.
-    pub fn told(&self, symbols: &Symbols, drivers: &[&Path]) -> String {
+    pub fn to_text(&self, symbols: &Symbols, drivers: &[&Path]) -> String {
         let mut text = String::new();
         for sight in &self.0 {
             let name = match sight.depth {
@@ -173,6 +173,6 @@ mod tests {
             /dev/xvda                block  <device:disk>
             /gone                    (ENOTCONN)
         "#]]
-        .assert_eq(&view.told(&symbols, &[]));
+        .assert_eq(&view.to_text(&symbols, &[]));
     }
 }

@@ -1,4 +1,4 @@
-//! The journal as files: `trace.jsonl` for programs, `journal.txt` for people. Writes what it is told to.
+//! The journal as files: `trace.jsonl` for programs, `journal.txt` for people. Writes the files that a run asks for.
 
 use std::fmt::Write as _;
 use std::io;
@@ -74,7 +74,7 @@ fn symbolic(value: Value, symbols: &Symbols) -> Value {
 fn text(lines: &[TraceLine], symbols: &Symbols) -> String {
     let mut text = String::new();
     for line in lines {
-        let (what, path) = told(&line.event);
+        let (what, path) = describe(&line.event);
         let name = path.map(|path| symbols.path(Path::new(path))).filter(|name| Some(name.as_str()) != path);
         // Writing to a string cannot fail.
         let _ = write!(text, "{:>6} {:>10.3}  {what}", line.seq, line.t_ms);
@@ -87,7 +87,7 @@ fn text(lines: &[TraceLine], symbols: &Symbols) -> String {
 }
 
 /// An event in one line with real paths, and the path a symbol may stand beside.
-fn told(event: &Event) -> (String, Option<&str>) {
+fn describe(event: &Event) -> (String, Option<&str>) {
     match event {
         Event::RpcStart(start) => (format!("csi      #{} {} {}", start.id, start.method, start.req), None),
         Event::RpcEnd(end) => {

@@ -57,7 +57,7 @@ pub(super) struct Gathered {
     /// Loop devices and processes, by the call during which they appeared.
     pub(super) appeared: BTreeMap<Thing, Appeared>,
     /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
-    pub(super) told_secrets: BTreeSet<(String, String)>,
+    pub(super) leaked_secrets: BTreeSet<(String, String)>,
     /// Calls that answered a context with one, likewise.
     pub(super) secrets_in_contexts: BTreeSet<(String, String)>,
 }

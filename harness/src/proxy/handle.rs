@@ -116,7 +116,7 @@ impl Front {
         let message = self.pauses.without_staging(method, message);
         let symbol = self.journal.symbols().volume(&handle);
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
-        record.rule = rule.as_ref().map(Rule::told);
+        record.rule = rule.as_ref().map(Rule::text);
         let rule = rule.unwrap_or_default();
         let (answer, first) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
         record.rule.iter_mut().for_each(|text| text.push_str(&first.suffix()));

@@ -96,7 +96,7 @@ impl Rule {
     }
 
     /// The rule's text in a trace.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Self { code, delay_ms, after_ms, forward, hang, .. } = self;
         let code = code.as_deref().unwrap_or_default();
         let duplicate = if self.duplicate { " duplicate=true" } else { "" };

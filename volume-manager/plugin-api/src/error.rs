@@ -67,8 +67,8 @@ impl Failure {
     }
 
     /// The message for users, without paths of the node.
-    pub fn told(&self) -> String {
-        told(&*self.error)
+    pub fn user_message(&self) -> String {
+        user_message(&*self.error)
     }
 }
 
@@ -97,14 +97,14 @@ impl Error for Failure {
 }
 
 /// An error and its causes for users. The host's errors name paths, and each has a text without them.
-fn told(error: &(dyn Error + 'static)) -> String {
+fn user_message(error: &(dyn Error + 'static)) -> String {
     let without_paths = error
         .downcast_ref::<HostError>()
         .map(HostError::reason)
         .or_else(|| error.downcast_ref::<FormatError>().map(FormatError::reason));
     match (without_paths, error.source()) {
         (Some(reason), _) => reason,
-        (None, Some(cause)) => format!("{error}: {}", told(cause)),
+        (None, Some(cause)) => format!("{error}: {}", user_message(cause)),
         (None, None) => error.to_string(),
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_told_why_and_no_path_of_the_node() {
+    fn message_for_users_has_the_cause_and_no_path_of_the_node() {
         let full = || io::Error::from_raw_os_error(28);
         let write = || HostError::os(Action::Write, "/root/file", full());
         let tool = HostError::from(ToolError {
@@ -205,7 +205,7 @@ mod tests {
             arguments: "-t nfs server:/x /root /root/pods".to_owned(),
             output: "mount.nfs: server:/x on /root/pods: denied\n  for /root\n".to_owned(),
         });
-        for (failure, told) in [
+        for (failure, expected) in [
             (Failure::from(write()), "No space left on device (os error 28)"),
             (Outer(write()).into(), "cannot save the record: No space left on device (os error 28)"),
             (
@@ -215,7 +215,7 @@ mod tests {
             (HostError::StillMounted { path: "/root/a".into() }.into(), "the node's log says why"),
             (tool.into(), "mount failed: exit status 32: mount.nfs: server:/x on <path>: denied: for <path>"),
         ] {
-            assert_eq!(failure.told(), told);
+            assert_eq!(failure.user_message(), expected);
             assert!(failure.chain().contains("/root"), "the log has it all: {}", failure.chain());
             assert_eq!(chain(&failure), failure.chain(), "also of a failure that is somebody's cause");
         }

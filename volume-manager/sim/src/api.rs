@@ -79,7 +79,7 @@ impl SimulatedApi {
     pub(crate) fn put(&self, object: Object, by: Client) -> Object {
         let (is_new, object) = self.open().store.put(object);
         let verb = if is_new { Verb::Create } else { Verb::Update };
-        self.told(verb, &object.key(), by, shape(&object));
+        self.record(verb, &object.key(), by, shape(&object));
         object
     }
 
@@ -129,12 +129,12 @@ impl SimulatedApi {
 
     fn listen(&self, kind: Kind, of: Option<Client>) -> Watch {
         let watch = self.open().store.watch(kind, of);
-        self.told_hearing(true, of, kind);
+        self.record_hearing(true, of, kind);
         watch
     }
 
     /// Records that the node starts or stops to receive changes of a kind.
-    fn told_hearing(&self, hears: bool, of: Option<Client>, kind: Kind) {
+    fn record_hearing(&self, hears: bool, of: Option<Client>, kind: Kind) {
         if of == Some(Client::Node) {
             let kind = object_kind(kind);
             let heard =
@@ -147,7 +147,7 @@ impl SimulatedApi {
     pub(crate) fn remove(&self, key: &Key, by: Client) {
         let removed = self.open().store.remove(key);
         if removed {
-            self.told(Verb::Delete, key, by, Value::Null);
+            self.record(Verb::Delete, key, by, Value::Null);
         }
     }
 
@@ -158,7 +158,7 @@ impl SimulatedApi {
             inner.away = away;
             inner.store.hang_up(|of| away && of.is_some())
         };
-        ended.into_iter().for_each(|(kind, of)| self.told_hearing(false, of, kind));
+        ended.into_iter().for_each(|(kind, of)| self.record_hearing(false, of, kind));
     }
 
     /// Makes the API reachable and fast.
@@ -175,7 +175,7 @@ impl SimulatedApi {
         self.seen_by(Client::Case, Crash::default()).deleted(key).ok();
     }
 
-    fn told(&self, verb: Verb, key: &Key, by: Client, body: Value) {
+    fn record(&self, verb: Verb, key: &Key, by: Client, body: Value) {
         self.trace.record(Event::Api(ApiChange {
             verb,
             kind: object_kind(key.kind),
@@ -284,9 +284,9 @@ impl SimulatedApi {
 
     /// Tells of an object that was changed, and whether it was removed by that.
     fn changed(&self, (object, is_removed): (Object, bool)) -> Object {
-        self.told(Verb::Update, &object.key(), self.by, shape(&object));
+        self.record(Verb::Update, &object.key(), self.by, shape(&object));
         if is_removed {
-            self.told(Verb::Delete, &object.key(), self.by, Value::Null);
+            self.record(Verb::Delete, &object.key(), self.by, Value::Null);
         }
         object
     }
@@ -294,8 +294,8 @@ impl SimulatedApi {
     fn deleted(&self, key: &Key) -> Result<(), ApiError> {
         let deletion = self.open().store.delete(key)?;
         match deletion {
-            Deletion::Done => self.told(Verb::Delete, key, self.by, Value::Null),
-            Deletion::Marked(object) => self.told(Verb::Update, key, self.by, shape(&object)),
+            Deletion::Done => self.record(Verb::Delete, key, self.by, Value::Null),
+            Deletion::Marked(object) => self.record(Verb::Update, key, self.by, shape(&object)),
             Deletion::Awaited => {}
         }
         Ok(())
@@ -324,7 +324,7 @@ impl ApiSource for SimulatedApi {
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         if self.open().away {
-            self.told_hearing(false, Some(self.by), kind);
+            self.record_hearing(false, Some(self.by), kind);
         }
         self.serve(|| Ok(self.late(self.listen(kind, Some(self.by))))).await
     }

@@ -168,7 +168,7 @@ impl Inner {
         {
             faults.scanned();
         }
-        if let Some(event) = told(notice) {
+        if let Some(event) = event_of(notice) {
             self.push(event);
         }
     }
@@ -239,7 +239,7 @@ impl Inner {
 }
 
 /// A notice of the manager as an event of the trace.
-fn told(notice: Notice) -> Option<Event> {
+fn event_of(notice: Notice) -> Option<Event> {
     let edge = |name: OperationName, volume: String, pod: Option<PodUid>, edge: Edge, error| {
         Event::Operation(OperationEdge {
             name: word(name.as_str()),
@@ -255,11 +255,11 @@ fn told(notice: Notice) -> Option<Event> {
         }
         Notice::Started { name, volume, pod } => edge(name, volume.to_string(), pod, Edge::Start, None),
         Notice::Ended { name, volume, pod, error } => edge(name, volume.to_string(), pod, Edge::End, error),
-        Notice::Told(told) => Event::Event(Emitted {
-            obj: format!("{}/{}", told.about.kind.as_str().to_lowercase(), told.about.name),
-            kind: if told.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
-            reason: format!("{:?}", told.reason),
-            message: told.message,
+        Notice::Told(event) => Event::Event(Emitted {
+            obj: format!("{}/{}", event.about.kind.as_str().to_lowercase(), event.about.name),
+            kind: if event.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
+            reason: format!("{:?}", event.reason),
+            message: event.message,
             by: Client::Node,
         }),
         Notice::Waited { what, pod, error } => Event::Wait(WaitReturned {

@@ -227,7 +227,7 @@ impl World {
             self.make(Disk::own(&self.scenario, number));
         }
         self.api.put(Pod::clone(&pod).into_object(), Client::Case);
-        self.told(&uid(&pod), PodPhase::Added);
+        self.record_phase(&uid(&pod), PodPhase::Added);
         self.pods.insert(number, (Arc::clone(&pod), PodState::Running));
         if let Some(manager) = &self.manager {
             manager.add_pod(pod);
@@ -251,7 +251,7 @@ impl World {
             PodState::Terminating => PodPhase::Terminating,
             PodState::RuntimeGone => PodPhase::RuntimeGone,
         };
-        self.told(&pod, phase);
+        self.record_phase(&pod, phase);
         if let Some(manager) = &self.manager {
             manager.set_pod_state(&pod, state);
         }
@@ -260,7 +260,7 @@ impl World {
     pub(crate) fn remove_pod(&mut self, number: u32) {
         self.set_state(number, PodState::RuntimeGone);
         let Some((pod, _)) = self.pods.remove(&number) else { return };
-        self.told(&uid(&pod), PodPhase::Removed);
+        self.record_phase(&uid(&pod), PodPhase::Removed);
         self.api.remove(&pod.key(), Client::Case);
         if let Some(manager) = &self.manager {
             manager.remove_pod(&uid(&pod));
@@ -445,7 +445,7 @@ impl World {
         }));
     }
 
-    fn told(&self, pod: &PodUid, to: PodPhase) {
+    fn record_phase(&self, pod: &PodUid, to: PodPhase) {
         self.trace.record(Event::Pod(PodChange { pod: pod.to_string(), to }));
     }
 }

@@ -57,13 +57,13 @@ impl Services {
     /// The variables of services for the containers of a pod; `None` until all services have been listed.
     pub(super) fn variables(&self, namespace: &str, alone: bool) -> Option<BTreeMap<String, String>> {
         let known = self.0.borrow();
-        let told = told(known.as_ref()?, namespace, alone);
-        Some(told.into_values().flat_map(links::of).collect())
+        let visible = visible(known.as_ref()?, namespace, alone);
+        Some(visible.into_values().flat_map(links::of).collect())
     }
 }
 
 /// The services of a namespace by name, and the API's, unless the namespace has one of the same name.
-fn told<'a>(known: &'a Known, namespace: &str, alone: bool) -> BTreeMap<&'a str, &'a Service> {
+fn visible<'a>(known: &'a Known, namespace: &str, alone: bool) -> BTreeMap<&'a str, &'a Service> {
     let is_api = |name: &Namespaced| (name.namespace.as_str(), name.name.as_str()) == API;
     let is_near = |name: &Namespaced| name.namespace == namespace && !alone;
     let named = |(name, service): (&'a Namespaced, &'a Arc<Service>)| (name.name.as_str(), &**service);

@@ -77,7 +77,7 @@ impl Manager {
                 let unwanted = failed.source.sign() == Some(Sign::Withdrawn);
                 let ended = if unwanted { Ended::Unwanted } else { Ended::Badly };
                 // Notices use the text of the pod's Kubernetes event, if there is one.
-                let said = if failed.reason.is_some() { failed.told_as() } else { failed.message() };
+                let said = if failed.reason.is_some() { failed.event_message() } else { failed.message() };
                 (ended, Some((failed.message(), said)))
             }
             Outcome::Panicked(text) => {

@@ -13,14 +13,16 @@ pub(crate) async fn run(
     remote: &Remote<'_>,
     registry: &Registry,
 ) -> Result<String, Failed> {
-    let told = |step| {
-        move |source: Failure| Failed::told(step, Reason::FailedAttachVolume, request.spec.name(), source)
+    let failed = |step| {
+        move |source: Failure| {
+            Failed::with_event(step, Reason::FailedAttachVolume, request.spec.name(), source)
+        }
     };
     let plugin = registry.by_name(&request.plugin).map_err(Failure::from);
-    let plugin = plugin.map_err(told("AttachVolume.FindAttachablePluginBySpec failed"))?;
+    let plugin = plugin.map_err(failed("AttachVolume.FindAttachablePluginBySpec failed"))?;
     let unable = || Unfit::NoAbility { plugin: request.plugin.to_string(), ability: "attach" };
     let attacher = plugin.attacher().ok_or_else(|| Failure::from(unable()));
-    let attacher = attacher.map_err(told("AttachVolume.FindAttachablePluginBySpec failed"))?;
+    let attacher = attacher.map_err(failed("AttachVolume.FindAttachablePluginBySpec failed"))?;
     let attached = attacher.attach(remote, &request.spec, &request.node).await;
-    attached.map_err(told("AttachVolume.Attach failed"))
+    attached.map_err(failed("AttachVolume.Attach failed"))
 }

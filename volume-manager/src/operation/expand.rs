@@ -40,12 +40,12 @@ pub(crate) async fn run(
     cx: &OperationContext,
     registry: &Registry,
 ) -> Result<(), Failed> {
-    let told = |source: Failure| {
+    let failed = |source: Failure| {
         let (step, reason) = ("NodeExpandVolume.NodeExpandVolume failed", Reason::VolumeResizeFailed);
-        Failed::told(step, reason, expand.spec.name(), source)
+        Failed::with_event(step, reason, expand.spec.name(), source)
     };
     if expand.new_size.is_zero() || expand.old_size.is_zero() {
-        return Err(told(UnknownSize.into()));
+        return Err(failed(UnknownSize.into()));
     }
     let task = Task {
         cx,
@@ -57,8 +57,8 @@ pub(crate) async fn run(
         device_path: &expand.device_path,
         failed_before: expand.expansion_failed,
     };
-    let claim = task.claim().await.map_err(told)?;
-    if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(told)? {
+    let claim = task.claim().await.map_err(failed)?;
+    if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(failed)? {
         cx.mark.tell(Transition::Resized(grown)).await;
     }
     Ok(())
@@ -292,7 +292,7 @@ impl Task<'_> {
         conditions.push(Condition {
             kind: NODE_ERROR.to_owned(),
             status: "True".to_owned(),
-            message: format!("failed to expand pvc with {}", failure.told()),
+            message: format!("failed to expand pvc with {}", failure.user_message()),
         });
         let status = ClaimStatusPatch {
             resize: infeasible.then(|| INFEASIBLE.to_owned()),

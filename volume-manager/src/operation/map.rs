@@ -14,15 +14,16 @@ use crate::block_map::BlockMap;
 
 /// Maps the volume for the pod.
 pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Registry) -> Result<(), Failed> {
-    let told =
-        |step| move |source: Failure| Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source);
+    let failed = |step| {
+        move |source: Failure| Failed::with_event(step, Reason::FailedMapVolume, map.spec.name(), source)
+    };
     let plugin = registry.by_name(&map.plugin).map_err(Failure::from);
-    let plugin = plugin.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
+    let plugin = plugin.map_err(failed("MapVolume.FindMapperPluginBySpec failed"))?;
     let mapper = plugin.block_mapper().ok_or_else(|| no_ability(map));
-    let mapper = mapper.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
+    let mapper = mapper.map_err(failed("MapVolume.FindMapperPluginBySpec failed"))?;
     let unreachable = |source| {
         let step = "MapVolume.NodeAffinity check failed";
-        Failed::told(step, Reason::FailedMount, map.spec.name(), source)
+        Failed::with_event(step, Reason::FailedMount, map.spec.name(), source)
     };
     check_affinity(cx, map).await.map_err(unreachable)?;
     let mut request = MapDevice {
@@ -32,24 +33,24 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Reg
         device_before: map.device,
         before: map.before,
     };
-    check_single_pod(map).map_err(told("MapVolume.SetUpDevice failed"))?;
+    check_single_pod(map).map_err(failed("MapVolume.SetUpDevice failed"))?;
     let global = mapper.global_map_path(&cx.paths, &map.spec);
-    let global = global.map_err(told("MapVolume.GetGlobalMapPath failed"))?;
+    let global = global.map_err(failed("MapVolume.GetGlobalMapPath failed"))?;
     let attached = wait_for_attach(cx, &**plugin, map).await;
-    request.device_path = attached.map_err(told("MapVolume.WaitForAttach failed"))?;
+    request.device_path = attached.map_err(failed("MapVolume.WaitForAttach failed"))?;
 
-    stage(cx, mapper, &request, &global).await.map_err(|(step, failure)| told(step)(failure))?;
+    stage(cx, mapper, &request, &global).await.map_err(|(step, failure)| failed(step)(failure))?;
     let bridges =
         BlockMap { global, links: links_of(mapper, cx, map), inner: map.spec.name(), pod: map.pod.uid() };
     let mapped = publish(cx, mapper, &bridges, &mut request).await;
-    mapped.map_err(told("MapVolume.MapPodDevice failed"))?;
+    mapped.map_err(failed("MapVolume.MapPodDevice failed"))?;
     let built = bridge(cx, &bridges, &request).await;
     let device = match built {
         Ok(device) => device,
         Err((step, failure)) => {
             // The driver has published the volume, even if building the map failed.
             cx.mark.pod_failed(ErrorClass::Uncertain).await;
-            return Err(told(step)(failure));
+            return Err(failed(step)(failure));
         }
     };
     finish(cx, registry, &**plugin, map, &bridges, &device).await
@@ -158,7 +159,7 @@ async fn finish(
     let grown = grow(cx, registry, map, &mounted, &device.display().to_string()).await;
     grown.map_err(|source| {
         let step = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
-        Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source)
+        Failed::with_event(step, Reason::FailedMapVolume, map.spec.name(), source)
     })?;
     tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "volume mapped");
     cx.mark.pod_mounted(mounted).await;

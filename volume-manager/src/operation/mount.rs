@@ -21,23 +21,24 @@ pub(crate) async fn run(
     cx: &OperationContext,
     registry: &Registry,
 ) -> Result<(), Failed> {
-    let told =
-        |step| move |source: Failure| Failed::told(step, Reason::FailedMount, mount.spec.name(), source);
+    let failed = |step| {
+        move |source: Failure| Failed::with_event(step, Reason::FailedMount, mount.spec.name(), source)
+    };
     let plugin = registry.by_name(&mount.plugin).map_err(Failure::from);
-    let plugin = plugin.map_err(told("MountVolume.FindPluginBySpec failed"))?;
-    check_affinity(cx, mount).await.map_err(told("MountVolume.NodeAffinity check failed"))?;
-    check_options(&**plugin, mount).map_err(told("MountVolume.MountOptionSupport check failed"))?;
-    check_single_pod(mount).map_err(told("MountVolume.SetUp failed"))?;
+    let plugin = plugin.map_err(failed("MountVolume.FindPluginBySpec failed"))?;
+    check_affinity(cx, mount).await.map_err(failed("MountVolume.NodeAffinity check failed"))?;
+    check_options(&**plugin, mount).map_err(failed("MountVolume.MountOptionSupport check failed"))?;
+    check_single_pod(mount).map_err(failed("MountVolume.SetUp failed"))?;
 
     let attached = wait_for_attach(cx, &**plugin, mount).await;
-    let device_path = attached.map_err(told("MountVolume.WaitForAttach failed"))?;
+    let device_path = attached.map_err(failed("MountVolume.WaitForAttach failed"))?;
     mount_device(cx, &**plugin, mount, &device_path).await?;
 
     let mounted = set_up(cx, &**plugin, mount, &device_path).await;
-    let mounted = mounted.map_err(told("MountVolume.SetUp failed"))?;
+    let mounted = mounted.map_err(failed("MountVolume.SetUp failed"))?;
     grow(cx, registry, mount, &mounted, &device_path)
         .await
-        .map_err(told("MountVolume.Setup failed while expanding volume"))?;
+        .map_err(failed("MountVolume.Setup failed while expanding volume"))?;
     cx.mark.pod_mounted(mounted).await;
     Ok(())
 }
@@ -92,8 +93,9 @@ async fn mount_device(
     mount: &MountVolume,
     device_path: &str,
 ) -> Result<(), Failed> {
-    let told =
-        |step| move |source: Failure| Failed::told(step, Reason::FailedMount, mount.spec.name(), source);
+    let failed = |step| {
+        move |source: Failure| Failed::with_event(step, Reason::FailedMount, mount.spec.name(), source)
+    };
     let Some(mounter) = plugin.device_mounter().filter(|_| plugin.can_device_mount(&mount.spec)) else {
         return Ok(());
     };
@@ -101,7 +103,7 @@ async fn mount_device(
         return Ok(());
     }
     let path = mounter.device_mount_path(&cx.paths, &mount.spec);
-    let path = path.map_err(told("MountVolume.GetDeviceMountPath failed"))?;
+    let path = path.map_err(failed("MountVolume.GetDeviceMountPath failed"))?;
     let request = MountDevice {
         spec: Arc::clone(&mount.spec),
         device_path: device_path.to_owned(),
@@ -113,7 +115,7 @@ async fn mount_device(
     if let Err(failure) = mounter.mount_device(cx, &request).await {
         tell_mismatch(cx, mount, &failure);
         cx.mark.device_failed(path, failure.class(), &mount.selinux_label).await;
-        return Err(told("MountVolume.MountDevice failed")(failure));
+        return Err(failed("MountVolume.MountDevice failed")(failure));
     }
     cx.mark.device_mounted(path, device_path, &mount.selinux_label).await;
     Ok(())
@@ -127,7 +129,12 @@ fn tell_mismatch(cx: &OperationContext, mount: &MountVolume, failure: &Failure) 
     }
     if let Some(volume) = mount.spec.volume() {
         let about = Reference::to(Kind::Volume, &volume.meta);
-        cx.events.emit(about, Severity::Warning, Reason::FailedMountOnFilesystemMismatch, failure.told());
+        cx.events.emit(
+            about,
+            Severity::Warning,
+            Reason::FailedMountOnFilesystemMismatch,
+            failure.user_message(),
+        );
     }
 }
 

@@ -233,7 +233,7 @@ struct DetachedWhenUnused {
 impl Check for DetachedWhenUnused {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         if let Some(change) = change_of(line, ATTACHMENT, |_| true) {
-            self.told(books, change);
+            self.take_deletion(books, change);
         }
         if let Some(change) = change_of(line, ObjectKind::Node, |_| true) {
             self.reported(books, change);
@@ -251,13 +251,13 @@ impl Check for DetachedWhenUnused {
 }
 
 impl DetachedWhenUnused {
-    fn told(&mut self, books: &Books, change: &ApiChange) {
+    fn take_deletion(&mut self, books: &Books, change: &ApiChange) {
         if change.body["metadata"]["deletionTimestamp"].is_null() {
             self.going.remove(&change.object);
             return;
         }
         let may_go = |handle| books.any_node_is_lost() || !self.is_kept(books, handle);
-        if told_to_go(books, change).is_some_and(may_go) {
+        if deleted_handle(books, change).is_some_and(may_go) {
             self.going.insert(change.object.clone());
         }
     }
@@ -300,7 +300,7 @@ fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Rep
         Event::RpcStart(start) if start.method == "ControllerUnpublishVolume" => {
             (start.method.as_str(), start.request().volume_id())
         }
-        Event::Api(change) => match told_to_go(books, change) {
+        Event::Api(change) => match deleted_handle(books, change) {
             Some(volume) => ("", volume),
             None => return,
         },
@@ -313,7 +313,7 @@ fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Rep
 }
 
 /// The handle of the volume whose attachment a change is the first to end.
-fn told_to_go<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
+fn deleted_handle<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
     let known = books.object(ATTACHMENT, &change.object).filter(|_| change.kind == ATTACHMENT)?;
     let is_marked = |body: &Value| !body["metadata"]["deletionTimestamp"].is_null();
     let ends = change.verb == Verb::Delete || is_marked(&change.body);

@@ -13,7 +13,7 @@ fn signal(status: ExitStatus) -> Option<Signal> {
 }
 
 /// The end of a worker, in words.
-pub(super) fn told(status: ExitStatus) -> String {
+pub(super) fn describe(status: ExitStatus) -> String {
     match signal(status) {
         Some(signal) => format!("the worker was killed by {signal} before it had an outcome"),
         None if status.code() == Some(LOST_LIFELINE) => {
@@ -40,18 +40,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn death_of_a_worker_is_told_by_its_signal() {
+    fn death_of_a_worker_names_its_signal() {
         // As wait(2) has them: killed itself, and through the keeper of its sandbox.
         for status in [9, (SIGNALLED + 9) << 8] {
             let status = ExitStatus::from_raw(status);
-            assert_eq!(told(status), "the worker was killed by SIGKILL before it had an outcome");
+            assert_eq!(describe(status), "the worker was killed by SIGKILL before it had an outcome");
             assert!(suspects(status).is_some_and(|who| who.contains("the driver")));
         }
         let segfault = ExitStatus::from_raw((SIGNALLED + 11) << 8);
         assert_eq!(suspects(segfault), Some("a fault of the suite's own"));
         let exit = ExitStatus::from_raw(1 << 8);
         assert_eq!(
-            (told(exit).as_str(), suspects(exit)),
+            (describe(exit).as_str(), suspects(exit)),
             ("the worker ended without an outcome: exit status: 1", None)
         );
     }

@@ -205,7 +205,7 @@ impl Verdict {
                 std::iter::once(late).chain(stuck.iter().map(|stuck| format!("still {stuck}"))).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
-                vec![death::told(*status)]
+                vec![death::describe(*status)]
             }
             (None, Some(Ok(Ended::Lost(why)))) => vec![why.clone()],
             (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],

@@ -194,7 +194,7 @@ impl Aftermath {
         {
             self.unchecked.push(format!("the journal of {}: {error}", other.name()));
         }
-        let repeated = bed.journal.told_secrets();
+        let repeated = bed.journal.leaked_secrets();
         self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
         let in_contexts = bed.journal.secrets_in_contexts();
         self.findings.extend(in_contexts.iter().map(|(method, key)| judge::secret_in_context(method, key)));

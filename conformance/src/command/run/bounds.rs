@@ -6,7 +6,7 @@ use harness::manifest::Manifest;
 use testbed::message::Abilities;
 
 /// The lines about the machine.
-pub(super) fn told(manifest: &Manifest, abilities: &Abilities, in_guests: bool) -> Vec<String> {
+pub(super) fn lines(manifest: &Manifest, abilities: &Abilities, in_guests: bool) -> Vec<String> {
     let bounds = &abilities.bounds;
     if in_guests {
         return vec!["out of the driver's reach: all of it runs in guests".to_owned()];
@@ -56,8 +56,8 @@ mod tests {
         Abilities { bounds, disks_limited: true, ..Abilities::default() }
     }
 
-    fn told_of(abilities: &Abilities) -> Vec<String> {
-        told(&Manifest::default(), abilities, false)
+    fn lines_of(abilities: &Abilities) -> Vec<String> {
+        lines(&Manifest::default(), abilities, false)
     }
 
     #[test]
@@ -68,18 +68,21 @@ mod tests {
             ..Bounds::default()
         };
         let bounds = limited(bounds);
-        let lines = told_of(&bounds);
-        assert!(lines[0].contains("thrown away") && lines[0].contains("not malice"), "{lines:?}");
+        let found = lines_of(&bounds);
+        assert!(found[0].contains("thrown away") && found[0].contains("not malice"), "{found:?}");
         assert_eq!(
-            lines[1..],
+            found[1..],
             ["opened by the manifest: `/data`, `/dev/nbd0`", "can only be read: `/home` (nfs4)"]
         );
         let open = Bounds { open_because: Some("`/` was opened".into()), ..Bounds::default() };
-        assert_eq!(told_of(&limited(open)), ["open to the driver, which can write anywhere: `/` was opened"]);
+        assert_eq!(
+            lines_of(&limited(open)),
+            ["open to the driver, which can write anywhere: `/` was opened"]
+        );
         let unlimited = Abilities { disks_limited: false, ..bounds.clone() };
-        assert!(told_of(&unlimited).iter().any(|line| line.contains("any of the machine's disks")));
+        assert!(lines_of(&unlimited).iter().any(|line| line.contains("any of the machine's disks")));
         let running = Manifest::from_socket(Path::new("/x.sock"));
-        assert!(told(&running, &Abilities::default(), false)[0].starts_with("open to the driver"));
-        assert!(told(&running, &bounds, true)[0].starts_with("out of the driver's reach"));
+        assert!(lines(&running, &Abilities::default(), false)[0].starts_with("open to the driver"));
+        assert!(lines(&running, &bounds, true)[0].starts_with("out of the driver's reach"));
     }
 }

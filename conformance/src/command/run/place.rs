@@ -79,7 +79,7 @@ impl Place {
     }
 
     /// The facts for the head of a report that this place has (`there`) or lacks.
-    pub(super) fn told(&self, facts: &[Fact], there: bool) -> Vec<String> {
+    pub(super) fn fact_names(&self, facts: &[Fact], there: bool) -> Vec<String> {
         let those = facts.iter().filter(|fact| self.facts.has(**fact) == there);
         those.map(|fact| fact.name().to_owned()).collect()
     }

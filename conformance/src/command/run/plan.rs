@@ -158,8 +158,8 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
         }
         .to_owned(),
         guests: String::new(),
-        has: place.told(&HEAD, true),
-        lacks: place.told(&HEAD, false),
+        has: place.fact_names(&HEAD, true),
+        lacks: place.fact_names(&HEAD, false),
         cases: match (abilities.are_unusable(), abilities.wrong.is_empty()) {
             (true, _) => 1,
             (false, is_right) => cases.len() * flags.repeat as usize + usize::from(!is_right),
@@ -172,7 +172,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
             .about()
             .map(|about| format!("about the {about} (`--about all` runs all)"))
             .unwrap_or_default(),
-        machine: bounds::told(manifest, abilities, flags.tier == Tier::Vm),
+        machine: bounds::lines(manifest, abilities, flags.tier == Tier::Vm),
         limits: limits(manifest),
         odd: abilities.odd.clone(),
     }

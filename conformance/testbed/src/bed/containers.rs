@@ -75,7 +75,7 @@ impl Bed {
         let inline = |mount: &MountSpec| matches!(mount.source, Some(VolumeSource::Csi(_)));
         let drivers = pod.mounts.iter().filter(|mount| inline(mount) || volumes.contains_key(&mount.volume));
         let drivers: Vec<&Path> = drivers.map(|mount| Path::new(&mount.mount.path)).collect();
-        Ok(view.told(self.journal.symbols(), &drivers))
+        Ok(view.to_text(self.journal.symbols(), &drivers))
     }
 
     /// uid, groups, hostname and environment of the container.
