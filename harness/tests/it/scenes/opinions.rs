@@ -65,7 +65,7 @@ async fn seen(bed: &Bed, container: &mut Container) -> Result<String> {
     // 7:255 is a device that no process here uses.
     writeln!(seen, "node: {}", word(container.open_node(7, 255).await)?)?;
     // Last, so that both see what the first of them has left.
-    seen += &container.look().await?.told(bed.journal.symbols(), &[]);
+    seen += &container.look().await?.to_text(bed.journal.symbols(), &[]);
     Ok(seen)
 }
 
