@@ -95,6 +95,9 @@ impl Driver {
         let still: Vec<_> = work.iter().map(|(_, volume)| self.freeze(volume)).collect::<Result<_, _>>()?;
         for (snapshot, volume) in work {
             self.fill_snapshot(snapshot, &volume)?;
+            if self.breaks(Sabotage::GroupEmptiesSources) {
+                self.empty_contents(&volume)?;
+            }
         }
         drop(still);
         let entries = vec![Entry::Group(Group { created: true, ..group.clone() })];

@@ -504,6 +504,18 @@ sabotages! {
         "ControllerModifyVolume of a volume that does not exist is OK."
     DetachNeedsVolume "detach-needs-volume" "DRV-183"
         "ControllerUnpublishVolume of a volume that does not exist is NOT_FOUND."
+    UnstageCountsCalls "unstage-counts-calls" "DRV-184"
+        "NodeUnstageVolume waits for one NodeUnpublishVolume for each NodePublishVolume, also for repeated ones."
+    UnpublishRefusesReadOnly "unpublish-refuses-read-only" "DRV-184"
+        "NodeUnpublishVolume of a target that was published read-only fails."
+    CloneEmptiesSource "clone-empties-source" "DRV-160"
+        "CreateVolume moves the data of a cloned volume into the clone."
+    GroupEmptiesSources "group-empties-sources" "DRV-160"
+        "CreateVolumeGroupSnapshot moves the data of the volumes into the snapshots."
+    RestartForgetsInline "restart-forgets-inline" "DRV-095"
+        "A restarted driver has forgotten all inline volumes."
+    CapacityMinimumTooLarge "capacity-minimum-too-large" "DRV-026"
+        "GetCapacity answers a minimum_volume_size above its maximum_volume_size."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -95,7 +95,7 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 type Rewrite = fn(&Books) -> Vec<Entry>;
 
 /// The records that a restarted driver overwrites, by sabotage.
-const FORGOTTEN: [(Sabotage, Rewrite); 5] = [
+const FORGOTTEN: [(Sabotage, Rewrite); 6] = [
     (Sabotage::RestartForgetsSnapshots, |books| {
         books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
     }),
@@ -105,6 +105,10 @@ const FORGOTTEN: [(Sabotage, Rewrite); 5] = [
     }),
     (Sabotage::RestartForgetsAttached, |books| {
         rewritten(books, |volume| volume.attached = Default::default())
+    }),
+    (Sabotage::RestartForgetsInline, |books| {
+        let inline = books.volumes.values().filter(|volume| volume.ephemeral);
+        inline.map(|volume| Entry::VolumeGone(volume.id.clone())).collect()
     }),
     (Sabotage::RestartForgetsGrowth, |books| rewritten(books, |volume| volume.capacity /= 2)),
 ];

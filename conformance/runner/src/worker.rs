@@ -33,7 +33,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
-use testbed::cx::{Claims, Cx, Doing, Shared};
+use testbed::cx::{Claims, Cx, Doing, Shared, UNDOES};
 use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::{ask, foreign};
@@ -310,6 +310,12 @@ fn status_and_findings(
     findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
     findings.dedup_by(|a, b| a.key() == b.key());
     let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
+    // One that has ended the body is refused at the end as well.
+    let refused =
+        claims.not_undone.first().filter(|_| broken.as_ref().is_none_or(|broken| broken.contract != UNDOES));
+    findings.extend(
+        refused.map(|refused| judge::promise_broken(UNDOES, &refused.method, &symbols.text(&refused.cause))),
+    );
     match (&driver_exited, broken) {
         // The broken promise is a consequence of the driver's end.
         (Some(end), broken) => {

@@ -53,6 +53,7 @@ use harness::sandbox::Ownership;
 use harness::testbed::{OtherNode, Testbed};
 use harness::tmpfs::Tmpfs;
 
+use crate::dead_end::NotUndone;
 use crate::failure::Place;
 use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
@@ -134,6 +135,8 @@ pub(crate) struct Made {
     repeats: Cell<bool>,
     /// Waits that timed out.
     dead_ends: RefCell<BTreeSet<String>>,
+    /// Calls that the end of the case has waited for in vain.
+    pub(crate) not_undone: RefCell<Vec<NotUndone>>,
     /// Calls that were not answered within their time limit.
     unanswered: RefCell<BTreeSet<String>>,
     before: RefCell<driver_holds::Before>,

@@ -37,6 +37,7 @@ use harness::journal::Story;
 
 use crate::bed::{Bed, STARTS_AGAIN, StepError};
 use crate::call::{Code, Method};
+use crate::dead_end::NotUndone;
 use crate::failure::{Failure, Place, Result, What, place};
 use crate::message::{Expectation, Orders, Progress};
 
@@ -51,7 +52,7 @@ pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use failing_state::{FailingImage, FailingState};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
-pub use node_calls::{Call, FileSystem, NodeCalls, OtherDirectory};
+pub use node_calls::{Call, FileSystem, NodeCalls, OtherDirectory, UNDOES};
 pub use other_node::OtherNode;
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
@@ -81,6 +82,8 @@ pub struct Claims {
     pub ignored: Vec<Ignored>,
     /// The promises that could not be tried, and why.
     pub not_tried: Vec<String>,
+    /// Calls that the end of the case has waited for in vain: each breaks [`UNDOES`].
+    pub not_undone: Vec<NotUndone>,
 }
 
 /// A recommendation that a driver did not follow.

@@ -31,6 +31,7 @@ pub(crate) const WAITED_FOR: [&str; 6] = [
 
 /// An attempt that was repeated and failed in the same way each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Default))]
 pub struct DeadEnd {
     /// Equal in all cases that meet it: no ids, no paths, no numbers.
     pub(crate) key: String,
@@ -42,6 +43,27 @@ pub struct DeadEnd {
     calls: usize,
     /// Whether earlier cases have waited for the same in vain.
     was_seen_before: bool,
+}
+
+/// A call that undoes another, and that the driver refuses for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotUndone {
+    pub method: String,
+    pub cause: String,
+}
+
+impl DeadEnd {
+    /// The method and a sentence, if the driver refuses for good to undo what it has done.
+    pub(crate) fn not_undone(&self) -> Option<NotUndone> {
+        let undoes = ["NodeUnpublishVolume", "NodeUnstageVolume"].contains(&&*self.method);
+        // After `OK` the manager found something wrong, and a volume that is not there may be gone because an earlier
+        // call has undone it: both have promises of their own.
+        let is_other = ["OK", "NOT_FOUND"].contains(&&*self.code);
+        (undoes && !is_other).then(|| NotUndone {
+            method: self.method.clone(),
+            cause: format!("{} answers {} each time: {:?}.", self.method, self.code, self.message),
+        })
+    }
 }
 
 impl fmt::Display for DeadEnd {

@@ -188,8 +188,31 @@ impl Driver {
             && !self.breaks(Sabotage::CloneIsEmpty)
         {
             self.fill_from(volume, source)?;
+            if let Source::Volume(id) = source
+                && self.breaks(Sabotage::CloneEmptiesSource)
+            {
+                self.empty_contents(&self.volume(id)?)?;
+            }
         }
         self.update_volume(&volume.id, |volume| volume.created = true)
+    }
+
+    /// The bug: a volume loses all that is in it.
+    pub(crate) fn empty_contents(&self, volume: &Volume) -> Result<(), Status> {
+        let path = self.contents_of(volume);
+        let failed = |source| Status::from(KernelError::path("empty", &path, source));
+        if volume.backing == Backing::Loop {
+            let image = File::options().write(true).open(&path).map_err(failed)?;
+            return image.set_len(0).and_then(|()| image.set_len(volume.capacity)).map_err(failed);
+        }
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?.path();
+            match entry.is_dir() && !entry.is_symlink() {
+                true => fs::remove_dir_all(&entry).map_err(failed)?,
+                false => fs::remove_file(&entry).map_err(failed)?,
+            }
+        }
+        Ok(())
     }
 
     fn design(

@@ -19,6 +19,11 @@ use crate::validate;
 /// The context key with which a kubelet marks an inline volume.
 const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
 
+/// The note of a sabotage that a volume was published again at a target.
+pub(super) fn published_again(volume: &str) -> String {
+    format!("{volume} is published again")
+}
+
 impl NodeService {
     pub(super) fn publish(
         &self,
@@ -94,6 +99,9 @@ impl NodeService {
             None => self.private_staging(volume, &target.capability)?,
         };
         if self.is_already_published(volume, path, &target)? {
+            if self.driver.breaks(Sabotage::UnstageCountsCalls) {
+                self.driver.is_first(&published_again(&volume.id));
+            }
             return Ok(());
         }
         if self.driver.breaks(Sabotage::PublishLeaksDescriptor) {
@@ -138,6 +146,10 @@ impl NodeService {
         }
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
+        }
+        let is_read_only = target.is_some_and(|target| target.readonly);
+        if is_read_only && self.driver.breaks(Sabotage::UnpublishRefusesReadOnly) {
+            return Err(Status::internal("cannot remount the target for writing"));
         }
         if let Some(target) = target {
             self.undo_target(&volume, &path, &target.clone())?;

@@ -8,6 +8,7 @@ use csi_proto::json::TOKENS_KEY;
 use csi_proto::v1;
 use tonic::Status;
 
+use super::publish::published_again;
 use super::{NodeService, backing};
 use crate::books::{Access, Backing, Capability, Staging, Volume};
 use crate::kernel::{copy, mount};
@@ -82,6 +83,9 @@ impl NodeService {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
         } else {
             self.refuse_while_published(&volume)?;
+        }
+        if self.driver.has_seen(&published_again(&volume.id)) {
+            return Err(Status::internal("the volume is in use by 1 target"));
         }
         if !self.driver.has_local_file(&format!("v{}", volume.number)) {
             return Ok(v1::NodeUnstageVolumeResponse {});

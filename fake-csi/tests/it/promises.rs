@@ -70,8 +70,10 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 42] = [
+const FOUND_BY_CASES: [&str; 48] = [
+    "capacity-minimum-too-large",
     "capacity-of-any-place",
+    "clone-empties-source",
     "confirms-no-capabilities",
     "create-again-answers-asked-size",
     "create-answers-limit",
@@ -86,6 +88,7 @@ const FOUND_BY_CASES: [&str; 42] = [
     "get-forgets-nodes",
     "get-snapshot-answers-first",
     "group-compares-order",
+    "group-empties-sources",
     "group-takes-any-members",
     "group-tells-another-time",
     "id-is-a-count",
@@ -103,6 +106,7 @@ const FOUND_BY_CASES: [&str; 42] = [
     "restart-forgets-attached",
     "restart-forgets-groups",
     "restart-forgets-growth",
+    "restart-forgets-inline",
     "restore-uses-up-snapshot",
     "single-writer-published-once",
     "snapshot-races-itself",
@@ -111,8 +115,10 @@ const FOUND_BY_CASES: [&str; 42] = [
     "stage-trusts-failed-format",
     "stats-call-inodes-bytes",
     "stats-leak-descriptor",
+    "unpublish-refuses-read-only",
     "unpublish-removes-parent",
     "unpublish-waits-for-sync",
+    "unstage-counts-calls",
 ];
 
 macro_rules! chapters {

@@ -71,6 +71,24 @@ async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
     gone.succeeds()
 }
 
+/// The smallest size that GetCapacity answers is no larger than a volume that was made with the same parameters.
+///
+/// CSI, GetCapacityResponse.minimum_volume_size: the smallest size to create a volume with the same parameters.
+#[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
+async fn smallest_size_is_that_of_a_volume(cx: &mut Cx) -> Result {
+    // GetCapacity is called with the parameters of the last created volume.
+    let one = cx.volume("one").create().await?;
+    let answer = cx.capacity()?.await?;
+    answer.is_implemented()?;
+    answer.succeeds()?;
+    let smallest: u64 = answer.text("/minimumVolumeSize").parse().unwrap_or(0);
+    let cause = format!(
+        "GetCapacity answered a minimum_volume_size of {smallest} bytes, and there is a volume of {} bytes with the same parameters.",
+        cx.size(&one)
+    );
+    cx.keeps("DRV-026", "GetCapacity", smallest <= cx.size(&one), &cause)
+}
+
 fn available(cx: &Cx, answer: Answer) -> Result<u64> {
     let answer = answer.asked("with the parameters of a created volume");
     answer.is_implemented()?;

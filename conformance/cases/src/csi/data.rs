@@ -20,7 +20,7 @@ async fn files_stay_through_the_life_of_a_volume(cx: &mut Cx) -> Result {
     let (files, at) = (cx.files("data"), node.target("web"));
     node.set_up("web").await?;
     files.change(&at, STEPS).await?;
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     node.publish("web").await?.succeeds()?;
     files.are_kept(&at, "NodePublishVolume", "the volume was unpublished and published").await?;
 
@@ -69,7 +69,7 @@ async fn files_stay_when_a_volume_grows(cx: &mut Cx) -> Result {
 /// A snapshot has the files as they were when it was taken, and the volume goes on with its own.
 ///
 /// CSI, CreateSnapshot: a snapshot is a point-in-time copy of a specific volume.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-160"], driver = Shared)]
 async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (node, files) = changed_source(cx, &data).await?;
@@ -81,7 +81,7 @@ async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
 /// A clone has the files of its source, and each of the two goes on with its own.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-160"], driver = Shared)]
 async fn files_stay_in_a_clone(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let (node, files) = changed_source(cx, &data).await?;
@@ -109,7 +109,12 @@ async fn go_their_own_ways(
 ) -> Result {
     let copies = files.as_of_now();
     node.attach_again().await?;
-    node.set_up("web").await?;
+    let used = [node.stage().await?, node.publish("web").await?];
+    if let Some(refused) = used.iter().find(|answer| !answer.is_ok()) {
+        let cause = format!("{} of a volume that was copied answered {}.", refused.method(), refused.code());
+        return cx.keeps("DRV-160", "CreateVolume", false, &cause);
+    }
+    files.are_kept(&node.target("web"), "CreateVolume", "the volume was copied").await?;
     files.change(&node.target("web"), STEPS).await?;
     let copied = cx.node_calls(copy).await?;
     copied.set_up("copy").await?;
@@ -189,7 +194,7 @@ async fn large_file_stays_from_start_to_end(cx: &mut Cx) -> Result {
 /// A clone of a large volume has each block of its source, also those at its end.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-160"], driver = Shared)]
 async fn large_file_is_cloned_from_start_to_end(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(LARGE).create().await?;
     let node = cx.node_calls(&data).await?;
@@ -221,7 +226,7 @@ async fn blocks_stay_through_the_life_of_a_device(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let blocks = cx.blocks_of_a_device("disk", node.device_size(&at).await?);
     blocks.write(&at).await?;
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     node.publish("web").await?.succeeds()?;
     blocks.are_kept("DRV-160", &at, "NodePublishVolume", "the device was unpublished and published").await?;
     node.tear_down("web").await?;
@@ -299,7 +304,7 @@ async fn lock_of_one_pod_is_seen_by_another(cx: &mut Cx) -> Result {
     let is_seen = cx.lock_is_seen(&node.target("web"), &node.target("next")).await?;
     let cause = "A lock of a file that is held at one target is not seen at another target of the volume.";
     cx.keeps("DRV-162", "NodePublishVolume", is_seen, cause)?;
-    node.unpublish("next").await?.succeeds()?;
+    node.undo_publish("next").await?;
     node.tear_down("web").await
 }
 

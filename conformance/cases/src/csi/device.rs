@@ -69,10 +69,10 @@ async fn file_system_gone_read_only_is_not_published(cx: &mut Cx) -> Result {
     }
     let has_gone = node.is_read_only("web")?;
     image.recovers()?;
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     if !has_gone {
         cx.not_tried("DRV-163", "the file system takes writes although its device has failed");
-        return node.unstage().await?.succeeds();
+        return node.undo_stage().await;
     }
     let published = node.publish("web").await?;
     let is_broken = published.is_ok() && node.is_read_only("web")?;

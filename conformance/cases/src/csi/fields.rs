@@ -84,9 +84,9 @@ async fn publish_without_the_staging_path_is_refused(cx: &mut Cx) -> Result {
     let answer = node.publish_as("web", |request| request["stagingTargetPath"] = json!("")).await?;
     let answer = answer.asked("without `staging_target_path`");
     if answer.is_ok() {
-        node.unpublish("web").await?.succeeds()?;
+        node.undo_publish("web").await?;
     }
-    node.unstage().await?.succeeds()?;
+    node.undo_stage().await?;
     // FAILED_PRECONDITION is CSI's code for this, INVALID_ARGUMENT the one for missing fields in general.
     answer.is("DRV-180", &["FailedPrecondition", "InvalidArgument"])
 }
@@ -108,7 +108,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     if cx.driver_stages() {
         cx.refuses_without("DRV-027", "NodeStageVolume", &node.stage_request(), complete).await?;
         // A driver that does not check the field has staged the volume.
-        node.unstage().await?.succeeds()?;
+        node.undo_stage().await?;
     }
     node.stage().await?.succeeds()?;
     cx.refuses_without("DRV-027", "NodePublishVolume", &node.publish_request("web"), complete).await?;
@@ -183,7 +183,7 @@ async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
         let answer = cx.call(method, request).await?.asked("of a volume that does not exist");
         answer.is("DRV-099", &["NotFound", "InvalidArgument", "FailedPrecondition"])?;
     }
-    node.unstage().await?.succeeds()
+    node.undo_stage().await
 }
 
 /// Odd texts: non-ASCII letters, long ones, and texts with a meaning for paths or shells.

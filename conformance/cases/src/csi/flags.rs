@@ -18,7 +18,7 @@ async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     again.is("DRV-101", &["OK"])?;
     let answer = node.publish("other").await?.asked("of a volume for a single writer at a second target");
     answer.is("DRV-059", &["FailedPrecondition"])?;
-    node.unpublish("other").await?.succeeds()?;
+    node.undo_publish("other").await?;
     node.tear_down("web").await
 }
 
@@ -35,7 +35,7 @@ async fn several_writers_have_their_targets(cx: &mut Cx) -> Result {
     node.writes(&node.target("web"), "shared").await?;
     let cause = "What is written at one target of a volume is not at its other target.";
     cx.keeps("DRV-092", "NodePublishVolume", node.has(&node.target("other"), "shared").await?, cause)?;
-    node.unpublish("other").await?.succeeds()?;
+    node.undo_publish("other").await?;
     node.tear_down("web").await
 }
 

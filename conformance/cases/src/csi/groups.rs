@@ -26,6 +26,14 @@ async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
         nodes.push(node);
     }
     let group = take(cx, &[&one, &two]).await?;
+    for node in &nodes {
+        node.attach_again().await?;
+        node.set_up("web").await?;
+        let cause = "A volume has lost what was in it when a snapshot of its group was taken.";
+        cx.keeps("DRV-160", CREATE, node.has(&node.target("web"), "before").await?, cause)?;
+        node.tear_down("web").await?;
+        node.detach().await?;
+    }
     let snapshots = members(&group);
     for (volume, node, name) in [(&one, &nodes[0], "copy-of-one"), (&two, &nodes[1], "copy-of-two")] {
         let is_of_volume = |member: &&Value| member["sourceVolumeId"] == json!(cx.handle(volume));

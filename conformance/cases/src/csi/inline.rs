@@ -91,7 +91,7 @@ async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
     let target = node.target("web");
     node.publish("web").await?.succeeds()?;
     node.writes(&target, "secret").await?;
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     let cause = "NodeUnpublishVolume of an inline volume answered OK, and its target is still mounted.";
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
     node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])?;
@@ -99,5 +99,28 @@ async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
     node.publish("web").await?.succeeds()?;
     let cause = "An inline volume that was unpublished and is published anew has what was written before.";
     cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "secret").await?, cause)?;
-    node.unpublish("web").await?.succeeds()
+    node.undo_publish("web").await
+}
+
+/// An inline volume has its data after a restart of the driver, and goes with its target.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Inline, Root, OwnProcess, Persistent])]
+async fn volume_outlives_a_restart(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    let target = node.target("web");
+    node.publish("web").await?.succeeds()?;
+    node.writes(&target, "kept").await?;
+    cx.driver().restart().await?;
+    let cause = "What was written to an inline volume is gone after the driver was restarted.";
+    cx.keeps("DRV-160", "NodePublishVolume", node.has(&target, "kept").await?, cause)?;
+    let unpublished = node.unpublish("web").await?.asked("of an inline volume that is older than a restart");
+    unpublished.is("DRV-095", &["OK"])?;
+    let cause = "NodeUnpublishVolume answered OK after a restart, and the target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
+
+    node.publish("web").await?.succeeds()?;
+    let cause = "An inline volume that was unpublished after a restart and is published anew has what was written before.";
+    cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "kept").await?, cause)?;
+    node.undo_publish("web").await
 }

@@ -20,7 +20,7 @@ async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let target = node.target("web");
     let Some(before) = published_with_each_kind(cx, &node, "DRV-160").await? else { return Ok(()) };
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     node.publish("web").await?.succeeds()?;
     stay(cx, "NodePublishVolume", "published again", &before, &kinds(&target))?;
     node.tear_down("web").await?;

@@ -61,7 +61,7 @@ async fn new_volume_is_empty(cx: &mut Cx) -> Result {
 /// and staging.
 ///
 /// Kubernetes: with the policy OnRootMismatch, owner and mode of the root decide whether all files are changed.
-#[case(needs = [Filesystem, Root, Owners, Persistent], driver = Shared)]
+#[case(needs = [Filesystem, Root, Owners, Persistent], judges = ["DRV-184"], driver = Shared)]
 async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -115,7 +115,7 @@ pub(super) fn owned(path: &Path) -> Result<(u32, u32, u32)> {
 /// Of two targets of a volume, the one that is read-only cannot be written and the other can, whichever was first.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode" to that target.
-#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-050"], driver = Shared)]
+#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-050", "DRV-184"], driver = Shared)]
 async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;
@@ -133,12 +133,12 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), cause)?;
         let cause = "A read-only target beside a writable one can be written.";
         cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), cause)?;
-        node.unpublish("reader").await?.succeeds()?;
+        node.undo_publish("reader").await?;
         let cause = "A target is read-only after another, read-only one was unpublished.";
         cx.keeps("DRV-092", "NodeUnpublishVolume", can_write(&node.target("writer")), cause)?;
-        node.unpublish("writer").await?.succeeds()?;
+        node.undo_publish("writer").await?;
     }
-    node.unstage().await?.succeeds()
+    node.undo_stage().await
 }
 
 fn can_write(target: &Path) -> bool {

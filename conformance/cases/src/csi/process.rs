@@ -120,7 +120,7 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
     let unpublished =
         node.unpublish("web").await?.asked("of a volume that was published before the driver was ended");
     unpublished.is("DRV-095", &["OK"])?;
-    node.unstage().await?.succeeds()
+    node.undo_stage().await
 }
 
 /// A snapshot that was taken before the driver was killed can be restored afterwards.
@@ -232,7 +232,7 @@ async fn publish_cut_by_death_is_undone(cx: &mut Cx) -> Result {
         let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
         cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone || !unpublished.is_ok(), cause)?;
         unpublished.succeeds()?;
-        node.unstage().await?.succeeds()?;
+        node.undo_stage().await?;
     }
     Ok(())
 }

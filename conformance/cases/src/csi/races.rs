@@ -27,7 +27,7 @@ async fn stages_at_once_are_one_stage(cx: &mut Cx) -> Result {
         if !is_good {
             return Ok(());
         }
-        node.unstage().await?.succeeds()?;
+        node.undo_stage().await?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ async fn targets_of_a_volume_come_and_go_at_once(cx: &mut Cx) -> Result {
         let cause = "NodeUnpublishVolume answered OK, but its target is still mounted.";
         cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target(target))?.is_empty(), cause)?;
     }
-    node.unstage().await?.succeeds()
+    node.undo_stage().await
 }
 
 /// After any two concurrent node calls for one volume, it can be unpublished, unstaged and used again.

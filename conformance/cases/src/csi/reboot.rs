@@ -126,7 +126,7 @@ async fn replaced_driver_unmounts_its_volumes(cx: &mut Cx) -> Result {
     let cause =
         "NodeUnpublishVolume answered OK after the driver was replaced, and its target is still mounted.";
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), cause)?;
-    node.unstage().await?.succeeds()?;
+    node.undo_stage().await?;
     let cause =
         "NodeUnstageVolume answered OK after the driver was replaced, and the staging path is still mounted.";
     cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), cause)?;

@@ -74,7 +74,7 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     }
     let cause = "NodeUnpublishVolume answered OK after a restart, and its target is still mounted.";
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), cause)?;
-    node.unstage().await?.succeeds()?;
+    node.undo_stage().await?;
     let cause = "NodeUnstageVolume answered OK after a restart, and the staging path is still mounted.";
     cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), cause)?;
     node.set_up("web").await?;
@@ -100,7 +100,7 @@ async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
     if !published.is_ok() {
         return Ok(());
     }
-    node.unpublish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
     cx.driver().restart().await?;
     let unstaged = node.unstage().await?.asked("of a volume that was unpublished before a restart");
     unstaged.is("DRV-095", &["OK"])?;
@@ -110,7 +110,7 @@ async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
     cx.driver().restart().await?;
     let staged = node.stage().await?.asked("of a volume that was unstaged before a restart");
     staged.is("DRV-095", &["OK"])?;
-    if staged.is_ok() { node.unstage().await?.succeeds() } else { Ok(()) }
+    if staged.is_ok() { node.undo_stage().await } else { Ok(()) }
 }
 
 /// A published volume can be read while the driver is dead, and after its restart.

@@ -72,7 +72,7 @@ async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     node.stage().await?.succeeds()?;
-    node.unstage().await?.succeeds()?;
+    node.undo_stage().await?;
     let elsewhere = node.staging().with_file_name("elsewhere");
     std::fs::create_dir_all(&elsewhere)?;
     let mut request = node.stage_request();

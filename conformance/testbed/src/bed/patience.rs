@@ -9,7 +9,8 @@ use harness::load::{self, Late};
 use harness::node::NodeError;
 
 use super::{Bed, FUTILE, StepError, sentence};
-use crate::dead_end::{DeadEnd, Search};
+use crate::cx::UNDOES;
+use crate::dead_end::{DeadEnd, NotUndone, Search};
 use crate::failure::chain;
 
 /// The number of cases that must have met a dead end before the next ones expect it.
@@ -34,6 +35,10 @@ enum Why {
 }
 
 impl Waited {
+    pub(super) fn not_undone(&self) -> Option<NotUndone> {
+        if let Why::DeadEnd(end) = &self.why { end.not_undone() } else { None }
+    }
+
     /// The node's error, and why the wait ended.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = chain(&self.node);
@@ -52,6 +57,9 @@ impl From<Waited> for StepError {
         let Waited { node, why } = waited;
         match (node, why) {
             (NodeError::Refused(said), Why::DeadEnd(end)) => {
+                if let Some(NotUndone { method, cause }) = end.not_undone() {
+                    return Self::Promise { contract: UNDOES, method, cause };
+                }
                 Self::Broken(vec![sentence(&said), end.to_string()])
             }
             (NodeError::Refused(said), Why::Unanswered(method)) => {

@@ -18,8 +18,8 @@ pub(crate) enum StepError {
     Ours(Vec<String>),
     /// The machine lacks a resource: its name and remedy, then the consequences.
     Environment(Vec<String>),
-    /// The driver broke a numbered promise; the text says how.
-    Promise(&'static str, String),
+    /// The driver broke a numbered promise, by its answer to a method if that is not empty.
+    Promise { contract: &'static str, method: String, cause: String },
 }
 
 /// The promise that a driver starts again after it was ended.
@@ -31,7 +31,7 @@ impl StepError {
             Self::Broken(chain) => What::Broken { chain, seen: None },
             Self::Ours(chain) => What::Ours(chain),
             Self::Environment(chain) => What::Environment(chain),
-            Self::Promise(contract, cause) => What::Promise { contract, method: String::new(), cause },
+            Self::Promise { contract, method, cause } => What::Promise { contract, method, cause },
         }
     }
 
@@ -45,7 +45,7 @@ impl StepError {
             TestbedError::Driver(error) if error.is_of_the_driver() => {
                 let cause =
                     format!("The driver was ended and does not start again: {}.", chain(error).join(": "));
-                Self::Promise(STARTS_AGAIN, cause)
+                Self::Promise { contract: STARTS_AGAIN, method: String::new(), cause }
             }
             TestbedError::Driver(error) => Self::Broken(chain(error)),
             TestbedError::Refused(why) => {
@@ -66,7 +66,7 @@ impl StepError {
                 chain.insert(chain.len().min(1), reason);
                 Self::Environment(chain)
             }
-            ours @ (Self::Ours(_) | Self::Promise(..)) => ours,
+            ours @ (Self::Ours(_) | Self::Promise { .. }) => ours,
         }
     }
 

@@ -22,7 +22,7 @@ impl Bed {
                     code_name(source.code()),
                     words(&source)
                 );
-                Err(StepError::Promise(COPIES, cause))
+                Err(StepError::Promise { contract: COPIES, method: "CreateVolume".to_owned(), cause })
             }
             Err(refused) => Err(StepError::Broken(chain(&refused))),
         }

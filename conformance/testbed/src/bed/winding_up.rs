@@ -122,13 +122,17 @@ impl Bed {
         for pod in leaving {
             let (node, journal) = (self.node_of(&pod), self.journal_of(&pod));
             if let Err(waited) = self.until(journal, end, |limit| node.wait_gone(&pod, limit)).await {
+                self.made.not_undone.borrow_mut().extend(waited.not_undone());
                 left.push(format!("pod {pod}: {}", waited.lines().join(": ")));
             }
         }
         let node = &self.node;
         let idle = self.until(&self.journal, end, |limit| node.wait_idle(limit)).await;
         left.extend(self.other_rests(end).await);
-        left.extend(idle.err().map(|waited| waited.lines().join(": ")));
+        if let Err(waited) = idle {
+            self.made.not_undone.borrow_mut().extend(waited.not_undone());
+            left.push(waited.lines().join(": "));
+        }
         left
     }
 
@@ -141,7 +145,10 @@ impl Bed {
         tokio::select! {
             biased;
             () = all_gone => None,
-            refused = self.dead_end(&self.journal) => Some(format!("a volume is still attached; {refused}")),
+            refused = self.dead_end(&self.journal) => {
+                self.made.not_undone.borrow_mut().extend(refused.not_undone());
+                Some(format!("a volume is still attached; {refused}"))
+            }
             () = tokio::time::sleep_until(end.into()) => Some("a volume is still attached".to_owned()),
         }
     }

@@ -177,7 +177,8 @@ impl Cx {
 impl Shared {
     /// The case's findings about promises so far.
     pub fn claimed(&self) -> Claims {
-        self.claims.borrow().clone()
+        let not_undone = self.bed.made.not_undone.borrow().clone();
+        Claims { not_undone, ..self.claims.borrow().clone() }
     }
 
     fn claims(&self, contract: &'static str, method: &str, broken: Option<String>, at: Place) -> Result {
@@ -235,8 +236,17 @@ impl Answer {
     /// Finds that the code is one of those that a promise allows.
     #[track_caller]
     pub fn is(&self, promise: &'static str, codes: &[&str]) -> Result {
-        let broken = self.other_than(codes);
-        self.shared.claims(promise, &self.method, broken, place(Location::caller()))
+        self.is_at(promise, codes, Location::caller())
+    }
+
+    /// The same for a line of the case.
+    pub(super) fn is_at(
+        &self,
+        promise: &'static str,
+        codes: &[&str],
+        at: &'static Location<'static>,
+    ) -> Result {
+        self.shared.claims(promise, &self.method, self.other_than(codes), place(at))
     }
 
     /// Checks that the call was refused, with any code: the promise asks for no more.

@@ -13,6 +13,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use contracts::driver::NOT_MOUNTED;
 use serde_json::{Value, json};
@@ -24,6 +25,15 @@ use crate::failure::Result;
 
 pub use other_directory::OtherDirectory;
 pub use sizes::FileSystem;
+
+/// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
+pub const UNDOES: &str = "DRV-184";
+
+/// The number of calls to undo another, after which a driver will not do it.
+const UNDO_TRIES: usize = 3;
+
+/// The time before such a call is made again.
+const BEFORE_ANOTHER_TRY: Duration = Duration::from_millis(500);
 
 /// A call that is made when its future is first polled.
 pub type Call = Pin<Box<dyn Future<Output = Result<Answer>>>>;
@@ -298,14 +308,45 @@ impl NodeCalls {
         }
     }
 
-    /// Unpublishes and unstages the volume; both calls must succeed.
+    /// Unpublishes the volume at a target of this name, which is in use by nobody.
     #[track_caller]
-    pub fn tear_down(&self, target: &str) -> impl Future<Output = Result> + use<> {
-        let (unpublish, unstage) = (self.unpublish(target), self.unstage());
+    pub fn undo_publish(&self, target: &str) -> impl Future<Output = Result> {
+        let at = Location::caller();
+        async move { self.undone(at, || self.unpublish(target)).await }
+    }
+
+    /// Unstages the volume, which is published nowhere on the node, if the driver stages.
+    #[track_caller]
+    pub fn undo_stage(&self) -> impl Future<Output = Result> {
+        let at = Location::caller();
+        async move { self.undone(at, || self.unstage()).await }
+    }
+
+    /// Unpublishes and unstages the volume.
+    #[track_caller]
+    pub fn tear_down(&self, target: &str) -> impl Future<Output = Result> {
+        let at = Location::caller();
         async move {
-            unpublish.await?.succeeds()?;
-            unstage.await?.succeeds()
+            self.undone(at, || self.unpublish(target)).await?;
+            self.undone(at, || self.unstage()).await
         }
+    }
+
+    /// Finds that a call which undoes another succeeds. A kernel may need a moment until a mount is free, so a refused
+    /// call is made again.
+    async fn undone<F>(&self, at: &'static Location<'static>, call: impl Fn() -> F) -> Result
+    where
+        F: Future<Output = Result<Answer>>,
+    {
+        let mut answer = call().await?;
+        for _ in 1..UNDO_TRIES {
+            if answer.is_ok() {
+                break;
+            }
+            tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
+            answer = call().await?;
+        }
+        answer.is_at(UNDOES, &["OK"], at)
     }
 
     /// The options of each mount exactly at a path.

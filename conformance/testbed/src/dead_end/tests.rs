@@ -79,6 +79,21 @@ fn third_equal_final_answer_ends_a_wait() {
 }
 
 #[test]
+fn only_calls_that_undo_others_are_not_undone() {
+    let refused = |method: &str, code: &str| {
+        let (method, code) = (method.to_owned(), code.to_owned());
+        let end = DeadEnd { method, code, message: "no".to_owned(), ..DeadEnd::default() };
+        end.not_undone().map(|refused| refused.cause)
+    };
+    let cause = "NodeUnstageVolume answers INTERNAL each time: \"no\".";
+    assert_eq!(refused("NodeUnstageVolume", "INTERNAL").as_deref(), Some(cause));
+    assert_eq!(refused("NodeStageVolume", "INTERNAL"), None);
+    // An earlier call may have undone it.
+    assert_eq!(refused("NodeUnpublishVolume", "NOT_FOUND"), None);
+    assert_eq!(refused("NodeUnpublishVolume", "OK"), None);
+}
+
+#[test]
 fn second_answer_that_cannot_be_read_ends_a_wait() {
     let mut trace = Trace::default();
     assert_eq!(trace.fails(GARBAGE), None);
