@@ -34,6 +34,8 @@ pub enum Fact {
     Xfs,
     /// btrfs can be made and mounted.
     Btrfs,
+    /// A file system can be grown while it is mounted.
+    GrowthInUse,
     /// Overlay file systems can be mounted.
     Overlay,
     /// FUSE file systems can be served.
@@ -58,7 +60,7 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 18] = [
+    pub const ALL: [Fact; 19] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
@@ -67,6 +69,7 @@ impl Fact {
         Fact::Ext4,
         Fact::Xfs,
         Fact::Btrfs,
+        Fact::GrowthInUse,
         Fact::Overlay,
         Fact::Fuse,
         Fact::Nfsd,
@@ -90,6 +93,7 @@ impl Fact {
             Fact::Ext4 => "ext4",
             Fact::Xfs => "xfs",
             Fact::Btrfs => "btrfs",
+            Fact::GrowthInUse => "growth in use",
             Fact::Overlay => "overlay",
             Fact::Fuse => "fuse",
             Fact::Nfsd => "nfsd",
@@ -130,6 +134,11 @@ impl fmt::Display for Absence {
 pub struct Facts {
     kernel: String,
     found: BTreeMap<Fact, Result<(), Absence>>,
+}
+
+/// Why a file system cannot be grown while it is mounted. Looks at this process only.
+pub fn lack_of_growth_in_use() -> Option<Absence> {
+    probe::growth_in_use().err()
 }
 
 impl Facts {

@@ -6,6 +6,7 @@
 mod aftermath;
 mod disk;
 mod first_event;
+mod forbidden_growth;
 mod shared;
 
 use std::cell::RefCell;
@@ -20,11 +21,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use contracts::event::TraceLine;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::container::TERMINAL;
 use harness::driver::{Exit, machine_options};
-use harness::facts::in_guest;
+use harness::facts::{in_guest, lack_of_growth_in_use};
 use harness::load;
 use harness::masks::Masks;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
@@ -220,6 +222,7 @@ fn find(id: &CaseId) -> Result<&'static Case, Refusal> {
 fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, seconds: f64) -> Outcome {
     let shared = cx.shared();
     let journal = &shared.bed.journal;
+    let failure = failure.map(|failure| blame_the_machine(failure, &journal.trace()));
     let mut outcome = status_and_findings(case, failure, after, shared.claimed(), journal.symbols(), seconds);
     if let Some(breakage) = &mut outcome.breakage {
         breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
@@ -227,6 +230,14 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
     }
     outcome.dead_ends = shared.bed.dead_ends();
     outcome
+}
+
+/// The failure with this machine as its cause, if that has kept the driver from growing a file system.
+fn blame_the_machine(mut failure: Failure, trace: &[TraceLine]) -> Failure {
+    if let Some(lines) = forbidden_growth::forbidden_growth(trace, lack_of_growth_in_use().as_ref()) {
+        *failure.what = What::Environment(lines);
+    }
+    failure
 }
 
 /// Runs the body to its end, its panic or its deadline.

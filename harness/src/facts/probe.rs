@@ -29,6 +29,7 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::Ext4 => made_and_mounted("ext4", "apt-get install e2fsprogs"),
         Fact::Xfs => made_and_mounted("xfs", "apt-get install xfsprogs"),
         Fact::Btrfs => made_and_mounted("btrfs", "apt-get install btrfs-progs"),
+        Fact::GrowthInUse => growth_in_use(),
         Fact::Overlay => file_system("overlay"),
         Fact::Fuse => fuse(),
         Fact::Nfsd => nfsd(),
@@ -87,6 +88,27 @@ fn user_namespaces() -> Answer {
         "user namespaces are forbidden",
         "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0",
     )
+}
+
+pub(super) fn growth_in_use() -> Answer {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    match is_root() && has_capability(&status, CAP_SYS_RESOURCE) {
+        true => Ok(()),
+        false => absent(
+            "the kernel lets only a process with CAP_SYS_RESOURCE grow an ext4 that is mounted, and this one is without it",
+            "run it as root, in a container with `--cap-add SYS_RESOURCE`",
+        ),
+    }
+}
+
+/// The number of a capability, by capabilities(7).
+const CAP_SYS_RESOURCE: u32 = 24;
+
+/// Whether a capability is in effect, by the text of a process's status.
+fn has_capability(status: &str, number: u32) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    set >> number & 1 == 1
 }
 
 fn mount_events() -> Answer {
@@ -320,5 +342,18 @@ fn in_child(attempt: impl FnOnce() -> bool) -> bool {
             }
         },
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capability_is_a_bit_of_the_effective_set() {
+        let status = "Name:\tinit\nCapPrm:\t000001ffffffffff\nCapEff:\t000001fffeffffff\n";
+        assert!(!has_capability(status, CAP_SYS_RESOURCE));
+        assert!(has_capability(status, CAP_SYS_RESOURCE - 1));
+        assert!(!has_capability("", CAP_SYS_RESOURCE));
     }
 }

@@ -1,0 +1,63 @@
+//! A file system that a driver could not grow because this machine forbids it to every process.
+
+use contracts::event::{Event, TraceLine};
+use harness::facts::Absence;
+
+/// The error of a kernel, in the words of tools and libraries.
+const FORBIDDEN: [&str; 2] = ["permission denied", "operation not permitted"];
+
+/// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no NodeExpandVolume has
+/// failed for want of a permission.
+pub(super) fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
+    let Absence { reason, fix } = lack?;
+    let message = trace.iter().find_map(|line| {
+        let message = refusal(&line.event)?.to_lowercase();
+        FORBIDDEN.iter().any(|words| message.contains(words)).then_some(message)
+    })?;
+    Some(vec![
+        format!("{reason}; {fix}"),
+        format!("NodeExpandVolume answered: {}", message.trim_end_matches('.')),
+    ])
+}
+
+/// The driver's message to a NodeExpandVolume that failed.
+fn refusal(event: &Event) -> Option<&str> {
+    let (method, code, message) = match event {
+        Event::RpcEnd(end) if end.is_from_the_driver() => (&end.method, &end.code, &end.message),
+        Event::DirectCall(call) => {
+            let answer = call.answer.as_ref()?;
+            (&answer.method, &answer.code, &answer.message)
+        }
+        _ => return None,
+    };
+    (method == "NodeExpandVolume" && code != "OK").then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use contracts::event::{DirectAnswer, DirectCall, Edge};
+
+    use super::*;
+
+    fn answered(method: &str, code: &str, message: &str) -> TraceLine {
+        let (method, code, message) = (method.to_owned(), code.to_owned(), message.to_owned());
+        let answer = DirectAnswer { method, code, message, details: false, resp: serde_json::Value::Null };
+        let (volume, paths, answer) = (String::new(), vec![], Some(answer));
+        let event = Event::DirectCall(DirectCall { id: 1, edge: Edge::End, volume, paths, answer });
+        TraceLine { seq: 1, t_ms: 0.0, event }
+    }
+
+    #[test]
+    fn only_a_forbidden_growth_is_the_machine_s() {
+        let lack = Absence { reason: "no right".to_owned(), fix: "get it".to_owned() };
+        let words = "resize2fs: Permission denied to resize filesystem";
+        let found = |line: TraceLine, lack| forbidden_growth(&[line], lack);
+        let forbidden = || answered("NodeExpandVolume", "Internal", words);
+        let lines = found(forbidden(), Some(&lack)).expect("the machine's");
+        assert_eq!(lines.first().map(String::as_str), Some("no right; get it"));
+        assert_eq!(found(forbidden(), None), None, "the machine lacks nothing");
+        assert_eq!(found(answered("NodeExpandVolume", "Internal", "no space"), Some(&lack)), None);
+        assert_eq!(found(answered("NodeExpandVolume", "OK", words), Some(&lack)), None);
+        assert_eq!(found(answered("NodeStageVolume", "Internal", words), Some(&lack)), None);
+    }
+}
