@@ -35,7 +35,7 @@ pub(super) static ATTACHED: Rule = Rule {
 
 pub(super) static DETACHED: Rule = Rule {
     id: "DRV-034",
-    sentence: "unpublishing from a node again is OK, also when node or volume are gone",
+    sentence: "unpublishing from a node again is OK, and so is unpublishing from all nodes at once",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| again(books, line, report, "ControllerUnpublishVolume")),
 };

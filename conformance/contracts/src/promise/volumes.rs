@@ -179,7 +179,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-034",
-        "unpublishing from a node again is OK, also when node or volume are gone",
+        "unpublishing from a node again is OK, and so is unpublishing from all nodes at once",
         csi(
             "ControllerUnpublishVolume",
             "is not attached to the node corresponding to the `node_id`, the Plugin MUST reply `0 OK`",

@@ -97,8 +97,12 @@ impl Bed {
         Ok(())
     }
 
-    /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine.
+    /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine. A program that
+    /// `prepare` has started may stand in for a cloud, whose disks stay attached while the machine reboots.
     fn detach_loops(&self) -> Result {
+        if !self.manifest().per_case.prepare.is_empty() {
+            return Ok(());
+        }
         let disks = self.disks.numbers();
         let loops = table::bound();
         let loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
