@@ -35,7 +35,8 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
-use testbed::cx::{Claims, Cx, Doing, Shared, UNDOES};
+use testbed::cx::{Claims, Cx, Doing, Shared};
+use testbed::dead_end::UNDOES;
 use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::{ask, foreign};

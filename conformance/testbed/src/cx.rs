@@ -52,7 +52,7 @@ pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use failing_state::{FailingImage, FailingState};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
-pub use node_calls::{Call, FileSystem, NodeCalls, OtherDirectory, UNDOES};
+pub use node_calls::{Call, FileSystem, NodeCalls, OtherDirectory};
 pub use other_node::OtherNode;
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
@@ -82,7 +82,7 @@ pub struct Claims {
     pub ignored: Vec<Ignored>,
     /// The promises that could not be tried, and why.
     pub not_tried: Vec<String>,
-    /// Calls that the end of the case has waited for in vain: each breaks [`UNDOES`].
+    /// Calls that the end of the case has waited for in vain: each breaks [`crate::dead_end::UNDOES`].
     pub not_undone: Vec<NotUndone>,
 }
 

@@ -19,6 +19,9 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
+/// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
+pub const UNDOES: &str = "DRV-184";
+
 /// The calls whose effect the manager or the attacher waits for.
 pub(crate) const WAITED_FOR: [&str; 6] = [
     "ControllerPublishVolume",

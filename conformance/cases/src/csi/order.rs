@@ -19,7 +19,7 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     );
     cx.keeps("DRV-054", "NodePublishVolume", !shown, &cause)?;
     // A driver may remove the staging path of a volume that it unstages.
-    drop(std::fs::remove_file(node.staging().join("of-the-node")));
+    node.unlink_if_there(&node.staging().join("of-the-node"));
     if answer.is_ok() {
         return node.undo_publish("web").await;
     }

@@ -9,8 +9,7 @@ use harness::load::{self, Late};
 use harness::node::NodeError;
 
 use super::{Bed, FUTILE, StepError, sentence};
-use crate::cx::UNDOES;
-use crate::dead_end::{DeadEnd, NotUndone, Search};
+use crate::dead_end::{DeadEnd, NotUndone, Search, UNDOES};
 use crate::failure::chain;
 
 /// The number of cases that must have met a dead end before the next ones expect it.

@@ -21,13 +21,11 @@ use serde_json::{Value, json};
 use super::{Answer, Cx, Doing, Shared, Volume};
 use crate::bed::StepError;
 use crate::bed::node_calls::{Asked, NodeUse, mounts_at};
+use crate::dead_end::UNDOES;
 use crate::failure::Result;
 
 pub use other_directory::OtherDirectory;
 pub use sizes::FileSystem;
-
-/// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
-pub const UNDOES: &str = "DRV-184";
 
 /// The number of calls to undo another, after which a driver will not do it.
 const UNDO_TRIES: usize = 3;

@@ -54,9 +54,9 @@ impl NodeCalls {
         doing.done(std::fs::create_dir_all(path).map_err(|error| StepError::ours(&error)))
     }
 
-    /// Removes a symbolic link, unless the driver has removed it already.
+    /// Removes a file or a symbolic link, unless the driver has removed it already.
     pub fn unlink_if_there(&self, path: &Path) {
-        if path.is_symlink() {
+        if path.is_symlink() || path.is_file() {
             drop(std::fs::remove_file(path));
         }
     }
