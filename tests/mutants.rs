@@ -30,7 +30,8 @@ fn judge(mutant: &Mutant) -> Option<String> {
     let named = bad
         .iter()
         .any(|case| case.id == found_by && case.findings.iter().any(|finding| finding.starts_with(breaks)));
-    let found = ended.code == Some(1) && named;
+    // No driver fails a case in which a controller broke a rule: that is an error.
+    let found = matches!(ended.code, Some(1 | 4)) && named;
     (!found).then(|| {
         format!(
             "{}: {found_by} did not find that {breaks} is broken, but {bad:#?}\n{}",
