@@ -8,7 +8,9 @@
 mod book;
 mod cluster;
 mod plan;
+mod pods;
 mod reports;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,9 +32,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::operation::pending::{Admission, Ended, Pending};
 use crate::operation::{AttachVolume, DetachVolume, Failed, Key, Operation, attach, detach};
 use book::{Book, Entry};
-use cluster::{Cluster, Desired};
+use cluster::{Cluster, Desired, Place};
 use plan::{PATIENCE, Step};
 use reports::{Reports, names};
+use work::Work;
 
 /// The period of the comparison between the attached volumes and their attachments.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
@@ -74,6 +77,7 @@ impl AttachDetach {
             book: None,
             pending: Pending::default(),
             reports: Reports::default(),
+            work: Work::default(),
             verify_at: None,
             reported_conflicts: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -123,6 +127,7 @@ struct Controller {
     book: Option<Book>,
     pending: Pending,
     reports: Reports,
+    work: Work,
     verify_at: Option<Instant>,
     /// Conflicts whose pods got an event, so that they get one event each.
     reported_conflicts: BTreeSet<(VolumeName, NodeName)>,
@@ -161,11 +166,15 @@ impl Controller {
                     News::Applied(object) | News::Deleted(object) => self.hands.changes.tell(&object.key()),
                     News::Only(_) => self.hands.changes.tell_all(),
                 }
-                let seen = self.cluster.take(kind, news);
-                if let (Some(name), Some(book)) = (seen, &mut self.book)
-                    && let Some(node) = self.cluster.nodes.get(&name)
-                {
-                    book.take_in_use(&name, node);
+                for seen in self.cluster.take(kind, news) {
+                    let Some(book) = &mut self.book else { continue };
+                    if let Some(node) = self.cluster.nodes.get(&seen.name) {
+                        self.work.volumes.extend(book.take_in_use(&seen.name, node));
+                    }
+                    if seen.differs {
+                        self.work.volumes.extend(book.of_node(&seen.name).cloned());
+                        self.work.nodes.insert(seen.name);
+                    }
                 }
             }
             Event::Attached(id, result) => self.attached(id, result, now),
@@ -175,6 +184,10 @@ impl Controller {
                     self.reports.written(&name, &node.volumes_attached);
                     self.cluster.take_written(&name, &node.volumes_attached);
                 }
+                // What it lists no longer can be detached now.
+                let of_node = self.book.iter().flat_map(|book| book.of_node(&name));
+                self.work.volumes.extend(of_node.cloned());
+                self.work.nodes.insert(name);
             }
             // Also for a node without an object: until the watch reports its deletion, it would be written to again at once.
             Event::Written(node, Err(_)) => self.reports.failed(node, now),
@@ -183,6 +196,7 @@ impl Controller {
                 for (volume, node) in missing {
                     if self.pending.on(&volume).next().is_none() {
                         book.remove(&volume, &node);
+                        self.work.add(&volume, &node);
                     }
                 }
             }
@@ -194,26 +208,46 @@ impl Controller {
             return;
         }
         let now = self.hands.clock.now();
-        let desired = self.cluster.desired(&self.hands.registry);
-        let mut book = self.book.take().unwrap_or_else(|| first_book(&self.cluster, &self.hands.registry));
-        let entries: Vec<_> = book.entries().map(|(v, n, _)| (v.clone(), n.clone())).collect();
-        for place in entries {
-            let wanted = desired.get(&place);
-            let busy = self.pending.on(&place.0).next().is_some();
-            book.set_wanted(&place, wanted.is_some(), busy, now);
-            if let (Some(wanted), Some(entry)) = (wanted, book.get_mut(&place.0, &place.1)) {
-                entry.spec = Some(Arc::clone(&wanted.spec));
+        for place in self.cluster.resolve(&self.hands.registry) {
+            if !self.cluster.desired.contains_key(&place) {
+                self.reported_conflicts.remove(&place);
             }
+            self.work.volumes.insert(place.0);
         }
-        self.reported_conflicts.retain(|key| desired.contains_key(key));
-        self.pending.take_due(now);
-        let steps = plan::plan(&self.cluster, &self.reports, &desired, &book, now, self.config.force_detach);
-        for step in steps {
+        let mut book = self.book.take().unwrap_or_else(|| {
+            let book = first_book(&self.cluster, &self.hands.registry);
+            self.work.extend_with_all(&book, &self.cluster);
+            book
+        });
+        let desired = std::mem::take(&mut self.cluster.desired);
+        self.work.volumes.extend(self.pending.take_due(now));
+        self.work.take_due(now);
+        let places = self.work.take_places(&book, &desired);
+        places.iter().for_each(|place| self.look_at(place, &desired, &mut book, now));
+        let (cluster, force) = (&self.cluster, self.config.force_detach);
+        for step in plan::plan(cluster, &self.reports, (&places, &desired), &book, now, force) {
             self.perform(step, &desired, &mut book, now);
         }
         self.verify(&book, now);
         self.write_reports(&book, now);
+        self.cluster.desired = desired;
         self.book = Some(book);
+    }
+
+    /// Records whether pods want an attachment, and how they use the volume.
+    fn look_at(&mut self, place: &Place, desired: &Desired, book: &mut Book, now: Instant) {
+        let wanted = desired.get(place);
+        let (volume, node) = place;
+        let busy = self.pending.on(volume).next().is_some();
+        book.set_wanted(place, wanted.is_some(), busy, now);
+        let Some(entry) = book.get_mut(volume, node) else { return };
+        if let Some(wanted) = wanted {
+            entry.spec = Some(Arc::clone(&wanted.spec));
+        }
+        let too_long = entry.unwanted_since.filter(|_| entry.in_use).map(|since| since + PATIENCE);
+        if let Some(due) = too_long.filter(|due| *due > now) {
+            self.work.wait_until(due, volume);
+        }
     }
 
     fn perform(&mut self, step: Step, desired: &Desired, book: &mut Book, now: Instant) {
@@ -290,6 +324,7 @@ impl Controller {
         let Some(Operation::Attach(request)) = self.running.remove(&id) else { return };
         let Some(book) = &mut self.book else { return };
         let (volume, node) = (request.volume.clone(), request.node.clone());
+        self.work.add(&volume, &node);
         let spec = Some(Arc::clone(&request.spec));
         match result {
             Ok(device_path) => {
@@ -310,14 +345,16 @@ impl Controller {
         self.pending.finish(id, ended, now);
         let Some(Operation::Detach(request)) = self.running.remove(&id) else { return };
         let Some(book) = &mut self.book else { return };
+        self.work.add(&request.volume, &request.node);
         match result {
             Ok(()) => {
                 book.remove(&request.volume, &request.node);
                 // A failed operation of this node is not tried again; operations of other nodes have back-offs of their own.
                 let (volume, node) = (&request.volume, &request.node);
-                self.pending.end_back_off(|rung| {
+                let ended = self.pending.end_back_off(|rung| {
                     rung.key.volume == *volume && rung.key.node.as_ref().is_none_or(|other| other == node)
                 });
+                self.work.volumes.extend(ended);
             }
             Err(failed) => {
                 tracing::info!(error = failed.message(), "cannot detach");
@@ -329,21 +366,25 @@ impl Controller {
         }
     }
 
-    /// Writes `volumesAttached` of every node whose list differs from the attached volumes.
+    /// Writes `volumesAttached` of each of these nodes whose list differs from the attached volumes.
     fn write_reports(&mut self, book: &Book, now: Instant) {
-        for (name, node) in &self.cluster.nodes {
-            if !self.cluster.manages(name) || !self.reports.may_write(name, now) {
+        let mut nodes = std::mem::take(&mut self.work.nodes);
+        nodes.extend(self.reports.due(now).cloned());
+        for name in nodes {
+            let Some(node) = self.cluster.nodes.get(&name) else { continue };
+            // When a write that is under way has ended, or may be tried again, this node comes again.
+            if !self.cluster.manages(&name) || !self.reports.may_write(&name, now) {
                 continue;
             }
-            let report = book.report(name);
+            let report = book.report(&name);
             let wanted = names(&report);
             let seen = wanted == names(&node.volumes_attached);
-            let is_written = self.reports.last_written(name).is_none_or(|last| *last == wanted);
-            if seen && is_written && !self.reports.is_doubtful(name) {
+            let is_written = self.reports.last_written(&name).is_none_or(|last| *last == wanted);
+            if seen && is_written && !self.reports.is_doubtful(&name) {
                 continue;
             }
             self.reports.begun(name.clone());
-            let (hands, sender, name) = (self.hands.clone(), self.sender.clone(), name.clone());
+            let (hands, sender) = (self.hands.clone(), self.sender.clone());
             self.tasks.spawn(async move {
                 let key = ObjectKey::cluster(Kind::Node, name.as_str());
                 let written = hands.api.patch(Patch::of(key, PatchBody::VolumesAttached(report))).await;
@@ -373,13 +414,8 @@ impl Controller {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let entries = self.book.iter().flat_map(Book::entries);
-        let now = self.hands.clock.now();
-        let patience = entries.filter(|(_, _, entry)| entry.in_use);
-        let patience = patience.filter_map(|(_, _, entry)| Some(entry.unwanted_since? + PATIENCE));
-        let patience = patience.filter(|due| *due > now).min();
-        let written = self.reports.next_due(now);
-        [self.pending.next_due(), patience, written, self.verify_at].into_iter().flatten().min()
+        let written = self.reports.next_due(self.hands.clock.now());
+        [self.pending.next_due(), self.work.next_due(), written, self.verify_at].into_iter().flatten().min()
     }
 
     fn tell(&mut self, pods: &[Arc<Pod>], severity: Severity, reason: Reason, message: &str) {

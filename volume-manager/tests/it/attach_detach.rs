@@ -1,6 +1,7 @@
 //! The attach/detach controller: its operations, and the protection of volumes that a node uses.
 
 mod again;
+mod cost;
 mod refusals;
 mod restart;
 mod told;

@@ -5,7 +5,7 @@
 mod driver;
 #[expect(dead_code, reason = "only the number of allocations is compared here, not their size")]
 #[path = "../../benches/manager/memory.rs"]
-mod memory;
+pub(crate) mod memory;
 #[expect(dead_code, reason = "nothing is restarted here")]
 #[path = "../../benches/manager/node.rs"]
 mod node;

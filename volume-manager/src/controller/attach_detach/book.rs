@@ -12,6 +12,8 @@ use plugin_api::Spec;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Book {
     entries: BTreeMap<(VolumeName, NodeName), Entry>,
+    /// The volumes of each node.
+    by_node: BTreeMap<NodeName, BTreeSet<VolumeName>>,
 }
 
 /// The attachment of a volume to a node.
@@ -47,15 +49,37 @@ impl Book {
     }
 
     pub(super) fn put(&mut self, volume: VolumeName, node: NodeName, entry: Entry) {
+        self.by_node.entry(node.clone()).or_default().insert(volume.clone());
         self.entries.insert((volume, node), entry);
     }
 
     pub(super) fn remove(&mut self, volume: &VolumeName, node: &NodeName) {
         self.entries.remove(&(volume.clone(), node.clone()));
+        if let Some(volumes) = self.by_node.get_mut(node) {
+            volumes.remove(volume);
+            if volumes.is_empty() {
+                self.by_node.remove(node);
+            }
+        }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&VolumeName, &NodeName, &Entry)> {
         self.entries.iter().map(|((volume, node), entry)| (volume, node, entry))
+    }
+
+    /// The attachments of a volume.
+    pub(super) fn of_volume<'a>(
+        &'a self,
+        volume: &'a VolumeName,
+    ) -> impl Iterator<Item = (&'a NodeName, &'a Entry)> {
+        let first = (volume.clone(), NodeName::new(""));
+        let of_volume = self.entries.range(first..).take_while(move |((v, _), _)| v == volume);
+        of_volume.map(|((_, node), entry)| (node, entry))
+    }
+
+    /// The volumes that are, or may be, attached to a node.
+    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = &VolumeName> {
+        self.by_node.get(node).into_iter().flatten()
     }
 
     /// The other nodes that a volume certainly is attached to.
@@ -64,29 +88,34 @@ impl Book {
         volume: &'a VolumeName,
         node: &'a NodeName,
     ) -> impl Iterator<Item = &'a NodeName> {
-        let first = (volume.clone(), NodeName::new(""));
-        let of_volume = self.entries.range(first..).take_while(move |((v, _), _)| v == volume);
-        let others = of_volume.filter(move |((_, n), entry)| n != node && entry.certain);
-        others.map(|((_, node), _)| node)
+        let others = self.of_volume(volume).filter(move |(n, entry)| *n != node && entry.certain);
+        others.map(|(node, _)| node)
     }
 
     /// `volumesAttached` for the status of a node.
     pub(super) fn report(&self, node: &NodeName) -> Vec<AttachedVolume> {
-        let of_node = self.entries.iter().filter(|((_, n), entry)| n == node && entry.reported);
+        let of_node = self.of_node(node).filter_map(|volume| Some((volume, self.get(volume, node)?)));
         of_node
-            .map(|((volume, _), entry)| AttachedVolume {
+            .filter(|(_, entry)| entry.reported)
+            .map(|(volume, entry)| AttachedVolume {
                 name: volume.clone(),
                 device_path: entry.device_path.clone(),
             })
             .collect()
     }
 
-    /// Takes over `volumesInUse` of a node's status.
-    pub(super) fn take_in_use(&mut self, name: &NodeName, node: &Node) {
+    /// Takes over `volumesInUse` of a node's status. Returns the volumes for which that is new.
+    pub(super) fn take_in_use(&mut self, name: &NodeName, node: &Node) -> Vec<VolumeName> {
         let in_use: BTreeSet<_> = node.volumes_in_use.iter().collect();
-        for ((volume, _), entry) in self.entries.iter_mut().filter(|((_, node), _)| node == name) {
-            entry.in_use = in_use.contains(volume);
+        let mut changed = Vec::new();
+        for volume in self.by_node.get(name).into_iter().flatten() {
+            let Some(entry) = self.entries.get_mut(&(volume.clone(), name.clone())) else { continue };
+            if entry.in_use != in_use.contains(volume) {
+                entry.in_use = !entry.in_use;
+                changed.push(volume.clone());
+            }
         }
+        changed
     }
 
     /// Records whether a pod wants the volume. While an operation makes the attachment `busy`, the volume may be

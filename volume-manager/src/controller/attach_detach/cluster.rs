@@ -6,11 +6,13 @@ use std::sync::Arc;
 use api::follow::News;
 use api::names::{DriverName, Namespaced, NodeName, PluginName, PodUid, VolumeName};
 use api::{
-    AttachedVolume, Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume,
+    AttachedVolume, Attachment, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume,
     VolumeSource,
 };
 use plugin_api::registry::Registry;
 use plugin_api::{Facts, Spec};
+
+use super::pods::Pods;
 
 /// Only nodes that say so leave attaching to the controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -27,9 +29,20 @@ pub(super) struct Cluster {
     pub(super) volumes: BTreeMap<String, Arc<Volume>>,
     pub(super) attachments: BTreeMap<String, Arc<Attachment>>,
     pub(super) facts: Facts,
-    pods: BTreeMap<Namespaced, Arc<Pod>>,
-    claims: BTreeMap<Namespaced, Arc<Claim>>,
+    /// Everything that pods want attached, as of the last [`resolve`](Self::resolve).
+    pub(super) desired: Desired,
+    pods: Pods,
+    /// The attachments that each pod wants.
+    places: BTreeMap<Namespaced, Vec<Place>>,
     synced: BTreeSet<Kind>,
+}
+
+/// A node whose object was just seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SeenNode {
+    pub(super) name: NodeName,
+    /// Whether something has changed that its attachments depend on, besides the volumes in use.
+    pub(super) differs: bool,
 }
 
 /// A volume that pods want attached to a node.
@@ -38,25 +51,64 @@ pub(super) struct Wanted {
     pub(super) spec: Arc<Spec>,
     pub(super) plugin: PluginName,
     pub(super) pods: BTreeMap<PodUid, Arc<Pod>>,
+    /// How each of these pods uses it.
+    pub(super) uses: BTreeMap<Namespaced, Use>,
 }
 
+/// A pod's use of a volume.
+#[derive(Debug, Clone)]
+pub(super) struct Use {
+    pod: PodUid,
+    spec: Arc<Spec>,
+    plugin: PluginName,
+}
+
+impl Wanted {
+    fn by(of: &Use) -> Self {
+        let (spec, plugin) = (Arc::clone(&of.spec), of.plugin.clone());
+        Self { spec, plugin, pods: BTreeMap::new(), uses: BTreeMap::new() }
+    }
+
+    /// Takes in how another pod uses it. Where a pod names it twice, the first use counts.
+    fn add(&mut self, key: &Namespaced, pod: &Arc<Pod>, of: Use) {
+        self.pods.insert(pod.uid(), Arc::clone(pod));
+        self.uses.entry(key.clone()).or_insert(of);
+        self.choose();
+    }
+
+    /// Takes a pod away. Says whether it was the last one.
+    fn remove(&mut self, key: &Namespaced) -> bool {
+        if let Some(of) = self.uses.remove(key) {
+            self.pods.remove(&of.pod);
+        }
+        self.choose();
+        self.uses.is_empty()
+    }
+
+    /// The first pod by name decides how it is attached.
+    fn choose(&mut self) {
+        if let Some(first) = self.uses.values().next() {
+            (self.spec, self.plugin) = (Arc::clone(&first.spec), first.plugin.clone());
+        }
+    }
+}
+
+/// A volume on a node.
+pub(super) type Place = (VolumeName, NodeName);
+
 /// Volumes that pods of a node want.
-pub(super) type Desired = BTreeMap<(VolumeName, NodeName), Wanted>;
+pub(super) type Desired = BTreeMap<Place, Wanted>;
 
 impl Cluster {
-    /// Takes a change in. Names the node whose object was just seen.
-    pub(super) fn take(&mut self, kind: Kind, news: News) -> Option<NodeName> {
+    /// Takes a change in. Names the nodes whose objects were just seen, or are gone.
+    pub(super) fn take(&mut self, kind: Kind, news: News) -> Vec<SeenNode> {
         match news {
             News::Only(there) => {
                 self.synced.insert(kind);
-                self.keep_only(kind, &there);
-                None
+                self.keep_only(kind, &there)
             }
-            News::Applied(object) => self.put(object),
-            News::Deleted(object) => {
-                self.remove(&object);
-                None
-            }
+            News::Applied(object) => self.put(object).into_iter().collect(),
+            News::Deleted(object) => self.remove(&object).into_iter().collect(),
         }
     }
 
@@ -69,18 +121,42 @@ impl Cluster {
     }
 
     /// Forgets the objects of a kind that are not in the list: they were deleted while the watch was interrupted.
-    fn keep_only(&mut self, kind: Kind, there: &BTreeSet<Key>) {
+    fn keep_only(&mut self, kind: Kind, there: &BTreeSet<Key>) -> Vec<SeenNode> {
+        let is_there = |key: &Namespaced| there.contains(&Key::namespaced(kind, &key.namespace, &key.name));
         match kind {
-            Kind::Node => self.nodes.retain(|_, node| there.contains(&node.key())),
-            Kind::Pod => self.pods.retain(|_, pod| there.contains(&pod.key())),
-            Kind::Claim => self.claims.retain(|_, claim| there.contains(&claim.key())),
-            Kind::Volume => self.volumes.retain(|_, volume| there.contains(&volume.key())),
+            Kind::Node => {
+                let gone = self.nodes.values().filter(|node| !there.contains(&node.key()));
+                let gone: Vec<_> = gone.map(|node| NodeName::new(&node.meta.name)).collect();
+                return gone.into_iter().map(|name| self.forget_node(name)).collect();
+            }
+            Kind::Pod => self.pods.others(is_there).iter().for_each(|pod| self.pods.remove(pod)),
+            Kind::Claim => {
+                self.pods.other_claims(is_there).iter().for_each(|claim| self.pods.remove_claim(claim));
+            }
+            Kind::Volume => {
+                let gone = self.volumes.values().filter(|volume| !there.contains(&volume.key()));
+                let gone: Vec<_> = gone.map(|volume| volume.meta.name.clone()).collect();
+                gone.iter().for_each(|name| self.forget_volume(name));
+            }
             Kind::Attachment => self.attachments.retain(|_, attachment| there.contains(&attachment.key())),
             Kind::CsiDriver => {
                 self.facts.csi_drivers.retain(|_, driver| there.contains(&driver.key()));
+                self.pods.all_changed();
             }
             _ => {}
         }
+        Vec::new()
+    }
+
+    fn forget_node(&mut self, name: NodeName) -> SeenNode {
+        self.nodes.remove(&name);
+        self.pods.node_changed(name.as_str());
+        SeenNode { name, differs: true }
+    }
+
+    fn forget_volume(&mut self, name: &str) {
+        self.volumes.remove(name);
+        self.pods.volume_changed(name);
     }
 
     /// Whether everything has been seen at least once. Nothing is decided before.
@@ -88,50 +164,62 @@ impl Cluster {
         FOLLOWED.iter().all(|kind| self.synced.contains(kind))
     }
 
-    fn put(&mut self, object: Object) -> Option<NodeName> {
+    fn put(&mut self, object: Object) -> Option<SeenNode> {
         let name = object.meta().name.clone();
         let key = object.key().namespaced_name();
         match object {
             Object::Node(node) => {
-                let name = NodeName::new(name);
-                self.nodes.insert(name.clone(), node);
-                return Some(name);
+                let named = NodeName::new(&name);
+                let before = self.nodes.get(&named);
+                let differs = before.is_none_or(|before| decides(before) != decides(&node));
+                if before.is_none_or(|before| is_managed(before) != is_managed(&node)) {
+                    self.pods.node_changed(&name);
+                }
+                self.nodes.insert(named.clone(), node);
+                return Some(SeenNode { name: named, differs });
             }
-            Object::Pod(pod) => drop(self.pods.insert(key, pod)),
-            Object::Claim(claim) => drop(self.claims.insert(key, claim)),
-            Object::Volume(volume) => drop(self.volumes.insert(name, volume)),
+            Object::Pod(pod) => self.pods.put(key, pod),
+            Object::Claim(claim) => self.pods.put_claim(key, claim),
+            Object::Volume(volume) => {
+                self.pods.volume_changed(&name);
+                self.volumes.insert(name, volume);
+            }
             Object::Attachment(attachment) => drop(self.attachments.insert(name, attachment)),
             Object::CsiDriver(driver) => {
                 self.facts.csi_drivers.insert(DriverName::new(name), driver);
+                self.pods.all_changed();
             }
             _ => {}
         }
         None
     }
 
-    fn remove(&mut self, object: &Object) {
+    fn remove(&mut self, object: &Object) -> Option<SeenNode> {
         let name = &object.meta().name;
         let key = object.key().namespaced_name();
         match object {
-            Object::Node(_) => drop(self.nodes.remove(&NodeName::new(name))),
-            Object::Pod(_) => drop(self.pods.remove(&key)),
-            Object::Claim(_) => drop(self.claims.remove(&key)),
-            Object::Volume(_) => drop(self.volumes.remove(name)),
+            Object::Node(_) => return Some(self.forget_node(NodeName::new(name))),
+            Object::Pod(_) => self.pods.remove(&key),
+            Object::Claim(_) => self.pods.remove_claim(&key),
+            Object::Volume(_) => self.forget_volume(name),
             Object::Attachment(_) => drop(self.attachments.remove(name)),
-            Object::CsiDriver(_) => drop(self.facts.csi_drivers.remove(&DriverName::new(name))),
+            Object::CsiDriver(_) => {
+                self.facts.csi_drivers.remove(&DriverName::new(name));
+                self.pods.all_changed();
+            }
             _ => {}
         }
+        None
     }
 
     /// Whether the controller attaches volumes to a node.
     pub(super) fn manages(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.meta.annotations.contains_key(MANAGED))
+        self.nodes.get(node).is_some_and(|node| is_managed(node))
     }
 
     /// Whether the node has the out-of-service taint: it is gone for good.
     pub(super) fn is_out_of_service(&self, node: &NodeName) -> bool {
-        let taints = self.nodes.get(node).into_iter().flat_map(|node| &node.taints);
-        taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
+        self.nodes.get(node).is_some_and(|node| has_gone(node))
     }
 
     /// Whether a node is alive and well. One without an object is not.
@@ -139,26 +227,43 @@ impl Cluster {
         self.nodes.get(node).is_some_and(|node| node.ready)
     }
 
-    /// Everything that pods want attached.
-    pub(super) fn desired(&self, registry: &Registry) -> Desired {
-        let mut desired = Desired::new();
-        for pod in self.pods.values().filter(|pod| !is_over(pod)) {
-            let node = NodeName::new(&pod.node);
-            if !self.manages(&node) {
-                continue;
+    /// Finds out anew what those pods want attached whose volumes may be others than they were. Returns the attachments that
+    /// they wanted or want.
+    pub(super) fn resolve(&mut self, registry: &Registry) -> BTreeSet<Place> {
+        let mut touched = BTreeSet::new();
+        for key in self.pods.take_unresolved() {
+            for place in self.places.remove(&key).unwrap_or_default() {
+                if self.desired.get_mut(&place).is_some_and(|wanted| wanted.remove(&key)) {
+                    self.desired.remove(&place);
+                }
+                touched.insert(place);
             }
-            for volume in &pod.volumes {
-                let Some(spec) = self.spec(pod, volume) else { continue };
-                let Some((plugin, name)) = self.attachable(registry, &spec) else { continue };
-                let wanted = desired.entry((name, node.clone())).or_insert_with(|| Wanted {
-                    spec: Arc::new(spec),
-                    plugin,
-                    pods: BTreeMap::new(),
-                });
-                wanted.pods.insert(pod.uid(), Arc::clone(pod));
+            let wanted = self.wanted_by(&key, registry);
+            let Some(pod) = self.pods.get(&key).filter(|_| !wanted.is_empty()) else { continue };
+            for (place, of) in &wanted {
+                let wanted = self.desired.entry(place.clone()).or_insert_with(|| Wanted::by(of));
+                wanted.add(&key, pod, of.clone());
             }
+            let places: Vec<_> = wanted.into_iter().map(|(place, _)| place).collect();
+            touched.extend(places.iter().cloned());
+            self.places.insert(key, places);
         }
-        desired
+        touched
+    }
+
+    /// What a pod wants attached, and how it uses it.
+    fn wanted_by(&self, key: &Namespaced, registry: &Registry) -> Vec<(Place, Use)> {
+        let Some(pod) = self.pods.get(key).filter(|pod| !is_over(pod)) else { return Vec::new() };
+        let node = NodeName::new(&pod.node);
+        if !self.manages(&node) {
+            return Vec::new();
+        }
+        let of = |volume: &PodVolume| {
+            let spec = self.spec(pod, volume)?;
+            let (plugin, name) = self.attachable(registry, &spec)?;
+            Some(((name, node.clone()), Use { pod: pod.uid(), spec: Arc::new(spec), plugin }))
+        };
+        pod.volumes.iter().filter_map(of).collect()
     }
 
     /// The unique name of a volume, if it is one that is attached.
@@ -178,12 +283,25 @@ impl Cluster {
             VolumeSource::Ephemeral { .. } => (format!("{}-{}", pod.meta.name, volume.name), false),
             _ => return Some(Spec::inline(Arc::new(volume.clone()))),
         };
-        let claim = self.claims.get(&Namespaced::new(&pod.meta.namespace, claim))?;
+        let claim = self.pods.claim(&Namespaced::new(&pod.meta.namespace, claim))?;
         let volume = self.volumes.get(&claim.spec.volume)?;
         let bound = claim.status.phase == ClaimPhase::Bound
             && volume.claim.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid);
         bound.then(|| Spec::persistent(Arc::clone(volume), read_only))
     }
+}
+
+fn is_managed(node: &Node) -> bool {
+    node.meta.annotations.contains_key(MANAGED)
+}
+
+fn has_gone(node: &Node) -> bool {
+    node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+}
+
+/// What the attachments of a node depend on, besides the volumes in use.
+fn decides(node: &Node) -> (bool, bool, bool, &[AttachedVolume]) {
+    (is_managed(node), node.ready, has_gone(node), &node.volumes_attached)
 }
 
 /// Whether a pod will never use its volumes again.

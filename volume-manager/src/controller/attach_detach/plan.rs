@@ -3,13 +3,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::clock::Instant;
 use api::names::{NodeName, VolumeName};
 
 use super::book::{Book, Entry};
-use super::cluster::{Cluster, Desired, Wanted};
+use super::cluster::{Cluster, Desired, Place, Wanted};
 use super::reports::Reports;
 
 /// The time after which an unwanted volume is detached by force from a node that is not ready.
@@ -30,24 +31,23 @@ pub(super) enum Step {
     Conflict(VolumeName, NodeName, String),
 }
 
-/// Everything that should be done next: first what must go, then what must come.
+/// What should be done next about these attachments: first what must go, then what must come.
 ///
 /// A volume in use by its node stays, unless the node has been gone for too long or was declared gone.
 pub(super) fn plan(
     cluster: &Cluster,
     reports: &Reports,
-    desired: &Desired,
+    (places, desired): (&BTreeSet<Place>, &Desired),
     book: &Book,
     now: Instant,
     force: bool,
 ) -> Vec<Step> {
-    let unwanted = book
-        .entries()
-        .filter(|(volume, node, _)| !desired.contains_key(&((*volume).clone(), (*node).clone())));
-    let detaches = unwanted
-        .filter_map(|(volume, node, entry)| detach(cluster, reports, volume, node, entry, now, force));
-    let attaches =
-        desired.iter().filter_map(|((volume, node), wanted)| attach(desired, book, volume, node, wanted));
+    let unwanted = places.iter().filter(|place| !desired.contains_key(place));
+    let detaches = unwanted.filter_map(|(volume, node)| {
+        detach(cluster, reports, volume, node, book.get(volume, node)?, now, force)
+    });
+    let wanted = places.iter().filter_map(|place| Some((place, desired.get(place)?)));
+    let attaches = wanted.filter_map(|((volume, node), wanted)| attach(desired, book, volume, node, wanted));
     detaches.chain(attaches).collect()
 }
 
@@ -107,7 +107,9 @@ fn attach(
 /// The text about the pods or node that have the volume, without names of other namespaces.
 fn conflict(desired: &Desired, volume: &VolumeName, node: &NodeName, wanted: &Wanted) -> String {
     let namespace = wanted.pods.values().next().map(|pod| pod.meta.namespace.as_str()).unwrap_or_default();
-    let others = desired.iter().filter(|((v, n), _)| v == volume && n != node);
+    let first = (volume.clone(), NodeName::new(""));
+    let of_volume = desired.range(first..).take_while(|((v, _), _)| v == volume);
+    let others = of_volume.filter(|((_, n), _)| n != node);
     let pods: Vec<_> = others.flat_map(|(_, other)| other.pods.values()).collect();
     let (known, foreign): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| p.meta.namespace == namespace);
     let names: Vec<_> = known.iter().map(|pod| pod.meta.name.as_str()).collect();

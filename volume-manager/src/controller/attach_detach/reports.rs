@@ -62,6 +62,11 @@ impl Reports {
         self.again.insert(node, now + AGAIN);
     }
 
+    /// The nodes whose last write has failed, and may be tried again.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = &NodeName> {
+        self.again.iter().filter(move |(_, again)| **again <= now).map(|(node, _)| node)
+    }
+
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         self.again.values().filter(|again| **again > now).min().copied()
     }

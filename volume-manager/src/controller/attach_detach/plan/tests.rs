@@ -82,7 +82,8 @@ fn steps_for(unwanted: Unwanted) -> String {
         Write::Failed => reports.failed("one".into(), began),
         Write::Done => reports.written(&"one".into(), &[data_attached()]),
     }
-    let steps = plan(&cluster, &reports, &Desired::new(), &book, now, unwanted.force);
+    let (places, desired) = (BTreeSet::from([(data(), "one".into())]), Desired::new());
+    let steps = plan(&cluster, &reports, (&places, &desired), &book, now, unwanted.force);
     let steps = steps.into_iter().map(|step| match step {
         Step::Unreport(..) => "tell the node first".to_owned(),
         Step::Detach { forced: None, .. } => "detach, asking the node".to_owned(),
@@ -135,6 +136,7 @@ fn wanted_by(pods: &[(&str, &str)], modes: &[AccessMode]) -> Wanted {
         spec: Arc::new(Spec::persistent(Arc::new(of), false)),
         plugin: PluginName::new("kubernetes.io/toy"),
         pods: pods.collect(),
+        uses: Default::default(),
     }
 }
 
@@ -147,7 +149,9 @@ fn step_on_two(modes: &[AccessMode], book: &[(&str, &str, bool)]) -> &'static st
         let entry = Entry { in_use: true, ..Entry::new(*certain, None, String::new()) };
         entries.put(VolumeName::new(format!("kubernetes.io/toy/{volume}")), (*node).into(), entry);
     }
-    match &plan(&Cluster::default(), &Reports::default(), &desired, &entries, Instant::now(), true)[..] {
+    let places: BTreeSet<_> = desired.keys().cloned().collect();
+    let (cluster, reports) = (Cluster::default(), Reports::default());
+    match &plan(&cluster, &reports, (&places, &desired), &entries, Instant::now(), true)[..] {
         [] => "",
         [Step::Attach(volume, node)] if *volume == data() && node.as_str() == "two" => "attach",
         [Step::Conflict(volume, node, _)] if *volume == data() && node.as_str() == "two" => "conflict",
