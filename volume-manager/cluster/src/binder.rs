@@ -6,6 +6,7 @@
 //! bound finds the volume bound to it.
 
 mod matching;
+mod offers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,7 @@ use crate::found::find;
 use crate::reconciler::{PAUSES, Reconciler, Running};
 use crate::{Trouble, annotations};
 use matching::Volumes;
+use offers::Unbound;
 
 /// Has no provisioner: its volumes are written down.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -55,8 +57,8 @@ struct Hands {
 #[derive(Debug, Default)]
 struct Seen {
     volumes: Volumes,
-    /// The claims without a volume, by the class that they ask for.
-    unbound: BTreeMap<String, BTreeSet<Key>>,
+    /// The claims without a volume.
+    unbound: Unbound,
     /// The claims that ask for a volume by its name, or have it.
     by_volume: BTreeMap<String, BTreeSet<Key>>,
 }
@@ -73,12 +75,14 @@ impl Reconciler for Hands {
             (Some(Object::Claim(_)), _) | (_, Some(Object::Claim(_))) => {
                 let (before, after) = (before.and_then(as_claim), after.and_then(as_claim));
                 seen.replace_claim(before, after);
+                let others = seen.unbound.after_claim(before, after);
                 let claim = after.or(before).map(|claim| claim.key());
                 let left = if after.is_none() { before } else { None };
                 let left = left.map(|claim| seen.left_behind(claim)).unwrap_or_default();
                 claim
                     .into_iter()
                     .chain(left.into_iter().map(|left| Key::cluster(Kind::Volume, left)))
+                    .chain(others)
                     .collect()
             }
             (Some(Object::Volume(_)), _) | (_, Some(Object::Volume(_))) => {
@@ -87,18 +91,26 @@ impl Reconciler for Hands {
                 let Some(volume) = after.or(before) else { return Vec::new() };
                 let mut keys = vec![volume.key()];
                 keys.extend(seen.by_volume.get(&volume.meta.name).into_iter().flatten().cloned());
-                match &volume.claim {
-                    Some(reference) => {
-                        let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
-                        keys.push(Key::namespaced(Kind::Claim, namespace, name));
-                    }
-                    None => keys.extend(seen.unbound.get(&volume.class).into_iter().flatten().cloned()),
+                if let Some(reference) = &volume.claim {
+                    let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
+                    keys.push(Key::namespaced(Kind::Claim, namespace, name));
                 }
+                keys.extend(seen.unbound.after_volume(before, after));
                 keys
             }
-            (None, Some(Object::Class(class))) => {
-                let waiting = ["", class.meta.name.as_str()].map(|name| seen.unbound.get(name));
-                waiting.into_iter().flatten().flatten().cloned().collect()
+            (_, Some(Object::Class(class))) => {
+                seen.unbound.waits(&class.meta.name, class.wait_for_consumer);
+                let is_new = before.is_none();
+                let waiting = ["", class.meta.name.as_str()].map(|name| seen.unbound.of_class(name));
+                waiting.into_iter().flatten().filter(|_| is_new).cloned().collect()
+            }
+            (_, Some(Object::Node(node))) => {
+                seen.unbound.node(&node.meta.name, Some(&node.meta.labels));
+                Vec::new()
+            }
+            (Some(Object::Node(node)), None) => {
+                seen.unbound.node(&node.meta.name, None);
+                Vec::new()
             }
             _ => Vec::new(),
         }
@@ -331,18 +343,16 @@ impl Hands {
 
 impl Seen {
     fn replace_claim(&mut self, before: Option<&Arc<Claim>>, after: Option<&Arc<Claim>>) {
-        if let Some(claim) = before {
-            let (index, name) = self.index(claim);
-            if let Some(keys) = index.get_mut(&name) {
-                keys.remove(&claim.key());
-                if keys.is_empty() {
-                    index.remove(&name);
-                }
+        if let Some(claim) = before
+            && let Some(keys) = self.by_volume.get_mut(&claim.spec.volume)
+        {
+            keys.remove(&claim.key());
+            if keys.is_empty() {
+                self.by_volume.remove(&claim.spec.volume);
             }
         }
-        if let Some(claim) = after {
-            let (index, name) = self.index(claim);
-            index.entry(name).or_default().insert(claim.key());
+        if let Some(claim) = after.filter(|claim| !claim.spec.volume.is_empty()) {
+            self.by_volume.entry(claim.spec.volume.clone()).or_default().insert(claim.key());
         }
     }
 
@@ -352,14 +362,6 @@ impl Seen {
         let reserved = self.volumes.naming(&name).map(|volume| volume.meta.name.clone());
         let own = Some(claim.spec.volume.clone()).filter(|volume| !volume.is_empty());
         reserved.chain(own).collect()
-    }
-
-    /// The index that a claim is in, and the name it is there by.
-    fn index(&mut self, claim: &Claim) -> (&mut BTreeMap<String, BTreeSet<Key>>, String) {
-        match claim.spec.volume.as_str() {
-            "" => (&mut self.unbound, claim.spec.class.clone().unwrap_or_default()),
-            volume => (&mut self.by_volume, volume.to_owned()),
-        }
     }
 }
 

@@ -1,27 +1,94 @@
 //! The volumes that no claim has, and which of them fits a claim best.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::names::Namespaced;
-use api::{Bytes, Claim, Volume};
+use api::{AccessMode, Bytes, Claim, Volume, VolumeMode};
 
 /// Volumes without a claim, and those that are reserved for one, as they were last heard of.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
-    /// The free volumes of each class, the smallest first.
-    free: BTreeMap<String, BTreeMap<(Bytes, String), Arc<Volume>>>,
+    /// The free volumes of each class and shape.
+    free: BTreeMap<String, BTreeMap<Shape, Shelf>>,
     /// The volumes that name a claim.
     named: BTreeMap<Namespaced, BTreeMap<String, Arc<Volume>>>,
+}
+
+/// What decides, besides class, size, labels and nodes, whether a volume can serve a claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    mode: VolumeMode,
+    access: BTreeSet<AccessMode>,
+}
+
+/// Volumes by their size and name.
+type BySize = BTreeMap<(Bytes, String), Arc<Volume>>;
+
+/// A label of a node, with its value.
+type Label = (String, String);
+
+/// The free volumes of one class and shape.
+#[derive(Debug, Default)]
+struct Shelf {
+    all: BySize,
+    /// The same volumes by the label that a node must have to reach them; under `None` those without such a label.
+    by_label: BTreeMap<Option<Label>, BySize>,
+}
+
+impl Shelf {
+    fn add(&mut self, volume: &Arc<Volume>) {
+        let place = (volume.capacity, volume.meta.name.clone());
+        self.by_label.entry(label(volume)).or_default().insert(place.clone(), Arc::clone(volume));
+        self.all.insert(place, Arc::clone(volume));
+    }
+
+    fn remove(&mut self, volume: &Volume) {
+        let (place, label) = ((volume.capacity, volume.meta.name.clone()), label(volume));
+        self.all.remove(&place);
+        if let Some(labelled) = self.by_label.get_mut(&label) {
+            labelled.remove(&place);
+            if labelled.is_empty() {
+                self.by_label.remove(&label);
+            }
+        }
+    }
+
+    /// The smallest volume that serves a claim on a node with these labels, or on any node.
+    fn best(&self, claim: &Claim, labels: Option<&BTreeMap<String, String>>) -> Option<&Arc<Volume>> {
+        let first = |by_size: &'_ BySize| -> Option<(Bytes, String)> {
+            let mut large_enough = by_size.range((claim.spec.request, String::new())..);
+            let found = large_enough.find(|(_, volume)| fits(volume, claim) && is_reachable(volume, labels));
+            found.map(|(place, _)| place.clone())
+        };
+        let place = match labels {
+            None => first(&self.all),
+            Some(labels) => {
+                let named = labels.iter().map(|(key, value)| Some((key.clone(), value.clone())));
+                let reachable = named.chain([None]).filter_map(|label| self.by_label.get(&label));
+                reachable.filter_map(first).min()
+            }
+        };
+        self.all.get(&place?)
+    }
+}
+
+/// The label that every node has that reaches a volume, where its affinity names one.
+fn label(volume: &Volume) -> Option<Label> {
+    let [term] = volume.affinity.as_ref()?.terms.as_slice() else { return None };
+    let of_one_value = term.iter().find(|one| one.operator == "In" && one.values.len() == 1)?;
+    Some((of_one_value.key.clone(), of_one_value.values.first()?.clone()))
+}
+
+fn shape(volume: &Volume) -> Shape {
+    let access = volume.access_modes.iter().copied().collect();
+    Shape { mode: volume.mode.unwrap_or_default(), access }
 }
 
 impl Volumes {
     pub(super) fn replace(&mut self, before: Option<&Arc<Volume>>, after: Option<&Arc<Volume>>) {
         if let Some(volume) = before {
-            let place = (volume.capacity, volume.meta.name.clone());
-            if let Some(class) = self.free.get_mut(&volume.class) {
-                class.remove(&place);
-            }
+            self.take_from_shelf(volume);
             if let Some(reference) = &volume.claim
                 && let Some(named) = self.named.get_mut(&reference.claim)
             {
@@ -39,8 +106,22 @@ impl Volumes {
             }
             None => {
                 let class = self.free.entry(volume.class.clone()).or_default();
-                class.insert((volume.capacity, volume.meta.name.clone()), Arc::clone(volume));
+                class.entry(shape(volume)).or_default().add(volume);
             }
+        }
+    }
+
+    fn take_from_shelf(&mut self, volume: &Volume) {
+        let Some(class) = self.free.get_mut(&volume.class) else { return };
+        let shape = shape(volume);
+        if let Some(shelf) = class.get_mut(&shape) {
+            shelf.remove(volume);
+            if shelf.all.is_empty() {
+                class.remove(&shape);
+            }
+        }
+        if class.is_empty() {
+            self.free.remove(&volume.class);
         }
     }
 
@@ -66,8 +147,13 @@ impl Volumes {
             return Some(reserved);
         }
         let class = self.free.get(claim.spec.class.as_deref().unwrap_or_default())?;
-        let large_enough = class.range((claim.spec.request, String::new())..).map(|(_, volume)| volume);
-        large_enough.into_iter().find(|volume| fits(volume, claim) && is_reachable(volume, labels))
+        let wanted = &claim.spec;
+        let serves = |shape: &Shape| {
+            shape.mode == wanted.mode && wanted.access_modes.iter().all(|mode| shape.access.contains(mode))
+        };
+        let shelves = class.iter().filter(|(shape, _)| serves(shape));
+        let found = shelves.filter_map(|(_, shelf)| shelf.best(claim, labels));
+        found.min_by(|a, b| (a.capacity, &a.meta.name).cmp(&(b.capacity, &b.meta.name)))
     }
 }
 
@@ -90,7 +176,10 @@ pub(super) fn misfit(volume: &Volume, claim: &Claim) -> Option<&'static str> {
     }
 }
 
-fn fits(volume: &Volume, claim: &Claim) -> bool {
+/// Whether a volume without a claim can serve one that leaves the choice.
+pub(super) fn fits(volume: &Volume, claim: &Claim) -> bool {
+    #[cfg(test)]
+    tests::LOOKED.with(|looked| looked.set(looked.get() + 1));
     let selected =
         claim.spec.selector.as_ref().is_none_or(|selector| {
             selector.iter().all(|requirement| requirement.matches(&volume.meta.labels))
@@ -98,7 +187,7 @@ fn fits(volume: &Volume, claim: &Claim) -> bool {
     is_usable(volume, claim) && selected && matches!(volume.phase.as_str(), "" | "Available")
 }
 
-fn is_reachable(volume: &Volume, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(super) fn is_reachable(volume: &Volume, labels: Option<&BTreeMap<String, String>>) -> bool {
     match (labels, &volume.affinity) {
         (Some(labels), Some(affinity)) => affinity.matches(labels),
         _ => true,
@@ -107,11 +196,42 @@ fn is_reachable(volume: &Volume, labels: Option<&BTreeMap<String, String>>) -> b
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce};
+    use api::Meta;
     use api::storage::{ClaimReference, NodeAffinity, Requirement};
-    use api::{AccessMode, Meta, VolumeMode};
 
     use super::*;
+
+    thread_local! {
+        /// How often a volume was held against a claim.
+        pub(super) static LOOKED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// The volumes that are looked at for a claim on the last node, where each node has a volume of its own.
+    fn looked(nodes: usize) -> u64 {
+        let mut all = Volumes::default();
+        let label = |node: usize| ("kubernetes.io/hostname".to_owned(), format!("node-{node}"));
+        for node in 0..nodes {
+            let (key, value) = label(node);
+            let here = Requirement { key, operator: "In".into(), values: vec![value] };
+            let mut local = volume(&format!("v{node}"), 9);
+            local.affinity = Some(NodeAffinity { terms: vec![vec![here]] });
+            all.replace(None, Some(&Arc::new(local)));
+            let block = Volume { mode: Some(VolumeMode::Block), ..volume(&format!("b{node}"), 6) };
+            all.replace(None, Some(&Arc::new(block)));
+        }
+        LOOKED.set(0);
+        let found = all.best(&claim(), Some(&[label(nodes - 1)].into()));
+        assert_eq!(found.map(|volume| volume.meta.name.clone()), Some(format!("v{}", nodes - 1)));
+        LOOKED.get()
+    }
+
+    #[test]
+    fn volumes_of_other_nodes_and_other_shapes_are_not_looked_at() {
+        assert_eq!((looked(100), looked(10_000)), (1, 1));
+    }
 
     fn volume(name: &str, size: u64) -> Volume {
         Volume {
@@ -200,6 +320,6 @@ mod tests {
         all.replace(Some(&free), Some(&taken));
         assert!(all.best(&claim(), None).is_none());
         all.replace(Some(&taken), None);
-        assert!(all.free["fast"].is_empty() && all.named.is_empty());
+        assert!(all.free.is_empty() && all.named.is_empty());
     }
 }
