@@ -93,6 +93,20 @@ fn program_runs_in_a_pod_of_the_second_node() {
 }
 
 #[test]
+#[file_serial(root)]
+fn driver_of_the_second_node_is_judged() {
+    if !has_root() {
+        return;
+    }
+    let play = Volproof::new().file("db.yaml", &db("node-2", "20Mi"));
+    let ended = play.args("play db.yaml --once --sabotage publish-creates-file").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let finding = "Finding NodePublishVolume: nothing is mounted at the target";
+    assert!(ended.stdout.contains(finding), "{}", ended.told());
+    assert!(ended.stdout.contains("node-2  csi    Publish data-db-0 db-0"), "{}", ended.told());
+}
+
+#[test]
 fn node_that_is_not_there_is_named() {
     let run = Volproof::new().file("db.yaml", &db("node-3", "20Mi")).args("play db.yaml --once");
     let ended = run.arg("--driver-cmd").arg("/nowhere/driver").run();

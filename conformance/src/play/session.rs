@@ -14,6 +14,7 @@ use testbed::message::Orders;
 
 use super::containers::Containers;
 use super::files::Files;
+use super::other_node::OTHER;
 use super::world::World;
 use super::{CHANGED, ENOUGH, TRACE, write};
 
@@ -112,6 +113,14 @@ impl Session<'_> {
             self.driver_is_lost = true;
             found.extend(self.findings.driver_ended(&format!("The driver has ended by itself: {exit}.")));
         }
+        if !self.driver_is_lost
+            && let Some(other) = self.world.other_node()
+            && let Some(exit) = other.driver_exit().await
+        {
+            self.driver_is_lost = true;
+            let told = format!("The driver of {OTHER} has ended by itself: {exit}.");
+            found.extend(self.other_findings.driver_ended(&told));
+        }
         self.found(found);
     }
 
@@ -166,7 +175,7 @@ impl Session<'_> {
 
     /// Runs a program in a container to its end. While a shell runs, nothing is printed.
     async fn run_inside(&mut self, inside: &Inside) {
-        let Self { world, containers, voice, findings, .. } = self;
+        let Self { world, containers, voice, findings, other_findings, .. } = self;
         let container = match containers.find(world, inside) {
             Ok(container) => container,
             Err(why) => return self.played.failures.push(why),
@@ -179,7 +188,11 @@ impl Session<'_> {
                     for line in world.news().await {
                         voice.say(&Said::Told(line));
                     }
-                    for finding in findings.since(&world.journal) {
+                    let mut found = findings.since(&world.journal);
+                    if let Some(other) = world.other_node() {
+                        found.extend(other_findings.since(&other.journal));
+                    }
+                    for finding in found {
                         voice.say(&Said::Found(Box::new(finding)));
                     }
                 }

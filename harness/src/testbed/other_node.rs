@@ -13,7 +13,7 @@ use super::builder::plugin_socket;
 use super::{Surroundings, TestbedError};
 use crate::Layout;
 use crate::api_server::{ApiServer, Served};
-use crate::driver::{Driver, DriverOptions, Registrar};
+use crate::driver::{Driver, DriverOptions, Exit, Registrar};
 use crate::journal::Journal;
 use crate::manifest::State;
 use crate::node::{Node, NodeOptions};
@@ -106,6 +106,11 @@ impl OtherNode {
     /// The node's id for controller calls, as NodeGetInfo answers it.
     pub async fn driver_node_id(&self) -> String {
         self.driver.lock().await.capabilities().node_id.clone()
+    }
+
+    /// How the node's driver has ended, if it has.
+    pub async fn driver_exit(&self) -> Option<Exit> {
+        self.driver.lock().await.exit()
     }
 
     /// The process groups of the node's driver, those that have ended included.
