@@ -9,6 +9,7 @@ mod hostile;
 mod interrupt;
 mod keep;
 mod leaks;
+mod mechanisms;
 mod package;
 mod play;
 mod preparation;
