@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use builder::Builder;
-pub use claims::{IS_DEFAULT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS};
+pub use claims::{IS_DEFAULT_CLASS, IS_DEFAULT_GROUP_SNAPSHOT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS};
 pub use error::TestbedError;
 pub use other_node::{OtherNode, mount_root};
 pub use surroundings::Surroundings;

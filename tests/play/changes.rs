@@ -35,6 +35,13 @@ impl Playing {
         assert!(self.lines.any(|line| line.starts_with(told)), "never told: {told}");
     }
 
+    /// Waits for a line that begins so, and returns the rest of it.
+    #[track_caller]
+    pub(super) fn rest_of(&mut self, told: &str) -> String {
+        let rest = self.lines.find_map(|line| line.strip_prefix(told).map(str::to_owned));
+        rest.unwrap_or_else(|| panic!("never told: {told}"))
+    }
+
     pub(super) fn end(mut self) -> Option<i32> {
         let group = Pid::from_raw(self.run.id().try_into().expect("a process id"));
         killpg(group, Signal::SIGINT).expect("it waits");
@@ -67,6 +74,75 @@ fn changed_files_are_applied_while_it_plays() {
     playing.wait_for("apply  Pod web is deleted");
     playing.wait_for("all pods have their volumes");
     playing.wait_for("  other/d  ");
+    assert_eq!(playing.end(), Some(0));
+    assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
+}
+
+/// A pod with two volumes, whose claims have a label.
+const TWO: &str = "\
+kind: Pod
+metadata: {name: db}
+spec:
+  containers: [{name: c, image: x, volumeMounts: [{name: d, mountPath: /d}, {name: l, mountPath: /l}]}]
+  volumes: [{name: d, persistentVolumeClaim: {claimName: data}}, {name: l, persistentVolumeClaim: {claimName: log}}]
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, labels: {app: db}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 20Mi}}}
+---
+kind: PersistentVolumeClaim
+metadata: {name: log, labels: {app: db}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 20Mi}}}
+";
+
+const GROUP: &str = "\
+---
+kind: VolumeGroupSnapshot
+metadata: {name: weekly}
+spec: {source: {selector: {matchLabels: {app: db}}}}
+";
+
+/// A pod with a volume that is made from a snapshot of the group.
+fn restored(snapshot: &str) -> String {
+    format!(
+        "\
+---
+kind: Pod
+metadata: {{name: reader}}
+spec:
+  containers: [{{name: c, image: x, volumeMounts: [{{name: d, mountPath: /d}}]}}]
+  volumes: [{{name: d, persistentVolumeClaim: {{claimName: copy}}}}]
+---
+kind: PersistentVolumeClaim
+metadata: {{name: copy}}
+spec:
+  accessModes: [ReadWriteOnce]
+  dataSource: {{kind: VolumeSnapshot, name: {snapshot}}}
+  resources: {{requests: {{storage: 20Mi}}}}
+"
+    )
+}
+
+#[test]
+#[file_serial(root)]
+fn group_snapshot_is_taken_restored_and_deleted_by_the_controllers() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let play = Volproof::new().file("db.yaml", TWO).args("play db.yaml");
+    let mut playing = Playing::start(play.env(name, &mark));
+    playing.wait_for("all pods have their volumes");
+    playing.write("db.yaml", &[TWO, GROUP].concat());
+    playing.wait_for("event  Normal CreatingGroupSnapshot volumegroupsnapshot/weekly");
+    let ready = playing.rest_of("event  Normal SnapshotReady volumesnapshot/");
+    let (snapshot, _) = ready.split_once(':').expect("an event has a message");
+    playing.write("db.yaml", &[TWO, GROUP, &restored(snapshot)].concat());
+    playing.wait_for("csi    Publish copy reader");
+    playing.wait_for("all pods have their volumes");
+    playing.write("db.yaml", TWO);
+    playing.wait_for("apply  VolumeGroupSnapshot weekly is deleted");
     assert_eq!(playing.end(), Some(0));
     assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
 }

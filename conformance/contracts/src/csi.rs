@@ -59,6 +59,10 @@ fields! {
     CUT = "sourceVolumeId" in "CreateSnapshotRequest",
     SNAPSHOT = "snapshot" in "CreateSnapshotResponse",
     SNAPSHOT_ID = "snapshotId" in "Snapshot",
+    IN_GROUP = "groupSnapshotId" in "Snapshot",
+    GROUP_SNAPSHOT = "groupSnapshot" in "CreateVolumeGroupSnapshotResponse",
+    GROUP_ID = "groupSnapshotId" in "VolumeGroupSnapshot",
+    MEMBERS = "snapshots" in "VolumeGroupSnapshot",
 }
 
 /// A path that a request names.
@@ -137,6 +141,11 @@ impl<'a> Request<'a> {
     /// The snapshot that is to be deleted.
     pub fn snapshot_id(self) -> &'a str {
         text(self.0, SNAPSHOT_ID)
+    }
+
+    /// The group snapshot that is to be deleted.
+    pub fn group_id(self) -> &'a str {
+        text(self.0, GROUP_ID)
     }
 
     pub fn is_readonly(self) -> bool {
@@ -260,6 +269,18 @@ impl<'a> Response<'a> {
     /// The handle of a snapshot that was taken.
     pub fn taken_snapshot(self) -> &'a str {
         text(&self.0[SNAPSHOT], SNAPSHOT_ID)
+    }
+
+    /// The handle of a group snapshot that was taken.
+    pub fn taken_group(self) -> &'a str {
+        text(&self.0[GROUP_SNAPSHOT], GROUP_ID)
+    }
+
+    /// The handles of the snapshots of a group that name their group.
+    pub fn members(self) -> impl Iterator<Item = &'a str> {
+        let members = self.0[GROUP_SNAPSHOT][MEMBERS].as_array().into_iter().flatten();
+        let members = members.filter(|member| !text(member, IN_GROUP).is_empty());
+        members.map(|member| text(member, SNAPSHOT_ID))
     }
 
     /// The size of a volume after its expansion.

@@ -117,6 +117,10 @@ pub const CLUSTER: &[&Rule] = &[
     &cluster::copies::NOT_WHILE_RESTORED,
     &cluster::copies::SOURCE_IS_KEPT,
     &cluster::reclaim::KEPT_BEFORE_ATTACHED,
+    &cluster::groups::ANNOUNCED_BEFORE_TAKEN,
+    &cluster::groups::CONTENT_OUTLIVES_GROUP,
+    &cluster::groups::MEMBER_GOES_WITH_ITS_GROUP,
+    &cluster::groups::NOT_WHILE_RESTORED,
 ];
 
 /// All of them, by number.
@@ -140,7 +144,7 @@ mod tests {
     }
 
     /// The invariants of the specification are numbered from 1 to this.
-    const LAST: usize = 101;
+    const LAST: usize = 105;
 
     #[test]
     fn each_invariant_is_a_rule_or_says_why_it_is_none() {

@@ -2,8 +2,8 @@
 //! ones deleted, and others changed as far as an API server allows.
 
 use api::{
-    AttributesClass, Bytes, Claim, Class, ConfigMap, Kind, Object, Secret, Service, Snapshot, SnapshotClass,
-    SnapshotContent, Volume,
+    AttributesClass, Bytes, Claim, Class, ConfigMap, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent,
+    Kind, Object, Secret, Service, Snapshot, SnapshotClass, SnapshotContent, Volume,
 };
 use serde_json::Value;
 
@@ -139,6 +139,7 @@ fn create(world: &World, document: &Value) -> Result<String, String> {
     let class = match &object {
         Object::Claim(claim) => claims::add_class(world, claim),
         Object::Snapshot(snapshot) => claims::add_snapshot_class(world, snapshot),
+        Object::GroupSnapshot(group) => claims::add_group_snapshot_class(world, group),
         _ => Ok(()),
     };
     class.map_err(|error| format!("{error:#}"))?;
@@ -149,6 +150,9 @@ fn create(world: &World, document: &Value) -> Result<String, String> {
         Object::Snapshot(snapshot) => api.create(Snapshot::clone(&snapshot)).map(drop),
         Object::SnapshotClass(class) => api.create(SnapshotClass::clone(&class)).map(drop),
         Object::SnapshotContent(content) => api.create(SnapshotContent::clone(&content)).map(drop),
+        Object::GroupSnapshot(group) => api.create(GroupSnapshot::clone(&group)).map(drop),
+        Object::GroupSnapshotClass(class) => api.create(GroupSnapshotClass::clone(&class)).map(drop),
+        Object::GroupSnapshotContent(content) => api.create(GroupSnapshotContent::clone(&content)).map(drop),
         Object::Volume(volume) => api.create(Volume::clone(&volume)).map(drop),
         Object::ConfigMap(map) => api.create(ConfigMap::clone(&map)).map(drop),
         Object::Secret(secret) => api.create(Secret::clone(&secret)).map(drop),
@@ -220,6 +224,9 @@ fn delete(world: &World, document: &Value) -> Result<String, String> {
         Kind::Snapshot => api.delete::<Snapshot>(NAMESPACE, name),
         Kind::SnapshotClass => api.delete::<SnapshotClass>("", name),
         Kind::SnapshotContent => api.delete::<SnapshotContent>("", name),
+        Kind::GroupSnapshot => api.delete::<GroupSnapshot>(NAMESPACE, name),
+        Kind::GroupSnapshotClass => api.delete::<GroupSnapshotClass>("", name),
+        Kind::GroupSnapshotContent => api.delete::<GroupSnapshotContent>("", name),
         Kind::Volume => api.delete::<Volume>("", name),
         Kind::ConfigMap => api.delete::<ConfigMap>(NAMESPACE, name),
         Kind::Secret => api.delete::<Secret>(NAMESPACE, name),

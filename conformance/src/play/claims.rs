@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::{
-    AttributesClass, Claim, ClaimPhase, Class, Kind, Object, Snapshot, SnapshotClass, SnapshotContent, Volume,
+    AttributesClass, Claim, ClaimPhase, Class, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Kind,
+    Object, Snapshot, SnapshotClass, SnapshotContent, Volume,
 };
-use harness::testbed::{IS_DEFAULT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS, Surroundings};
+use harness::testbed::{
+    IS_DEFAULT_CLASS, IS_DEFAULT_GROUP_SNAPSHOT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS, Surroundings,
+};
 
 use super::files::{Files, NO_PROVISIONER};
 use super::manifest;
@@ -44,6 +47,10 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
                 Object::AttributesClass(class) => _ = api.create(AttributesClass::clone(&class))?,
                 Object::SnapshotClass(class) => _ = api.create(SnapshotClass::clone(&class))?,
                 Object::SnapshotContent(content) => _ = api.create(SnapshotContent::clone(&content))?,
+                Object::GroupSnapshotClass(class) => _ = api.create(GroupSnapshotClass::clone(&class))?,
+                Object::GroupSnapshotContent(content) => {
+                    api.create(GroupSnapshotContent::clone(&content))?;
+                }
                 _ => {}
             }
         }
@@ -62,6 +69,10 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
                     let snapshot = Snapshot::clone(&snapshot);
                     add_snapshot_class(around, &snapshot)?;
                     api.create(snapshot)?;
+                }
+                Object::GroupSnapshot(group) => {
+                    add_group_snapshot_class(around, &group)?;
+                    api.create(GroupSnapshot::clone(&group))?;
                 }
                 _ => {}
             }
@@ -99,6 +110,23 @@ pub(super) fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> 
         return Ok(());
     }
     api.create(around.snapshot_class(name, snapshot.class.is_none())?)?;
+    Ok(())
+}
+
+/// Creates the class that a group snapshot names, or the default one, if no file has it.
+pub(super) fn add_group_snapshot_class(around: &Surroundings, group: &GroupSnapshot) -> Result<()> {
+    let api = &around.api_server;
+    let is_default = |class: &Arc<GroupSnapshotClass>| {
+        class.meta.annotations.contains_key(IS_DEFAULT_GROUP_SNAPSHOT_CLASS)
+    };
+    let (name, is_there) = match &group.class {
+        Some(name) => (name.as_str(), api.get::<GroupSnapshotClass>("", name).is_some()),
+        None => (DEFAULT, api.list::<GroupSnapshotClass>().iter().any(is_default)),
+    };
+    if is_there {
+        return Ok(());
+    }
+    api.create(around.group_snapshot_class(name, group.class.is_none())?)?;
     Ok(())
 }
 

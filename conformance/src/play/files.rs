@@ -35,6 +35,9 @@ const KINDS: &[&str] = &[
     "VolumeSnapshot",
     "VolumeSnapshotClass",
     "VolumeSnapshotContent",
+    "VolumeGroupSnapshot",
+    "VolumeGroupSnapshotClass",
+    "VolumeGroupSnapshotContent",
     "CSIDriver",
     "Secret",
     "ConfigMap",
@@ -51,6 +54,9 @@ const OF_CLAIMS: &[&str] = &[
     "VolumeSnapshot",
     "VolumeSnapshotClass",
     "VolumeSnapshotContent",
+    "VolumeGroupSnapshot",
+    "VolumeGroupSnapshotClass",
+    "VolumeGroupSnapshotContent",
 ];
 
 /// The provisioner of classes whose volumes are written down.

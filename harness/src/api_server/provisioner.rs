@@ -276,6 +276,14 @@ impl Provisioner {
         self.parameters_of(&[("snapshotter", &self.manifest.secrets.snapshot)])
     }
 
+    /// The parameters by which a class of group snapshots names the manifest's secret of snapshots.
+    ///
+    /// # Errors
+    /// When a file of secrets cannot be read.
+    pub fn group_snapshot_secret_parameters(&self) -> Result<BTreeMap<String, String>, ProvisionError> {
+        self.parameters_of(&[("group-snapshotter", &self.manifest.secrets.snapshot)])
+    }
+
     fn parameters_of(
         &self,
         named: &[(&'static str, &Option<PathBuf>)],

@@ -7,6 +7,7 @@ use crate::symbols::Symbols;
 
 mod attacher;
 mod copies;
+mod groups;
 mod resizer;
 mod volumes;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use api::ApiSource;
 use api::clock::Clock;
 use cluster::{
-    Binder, Ephemeral, Modifier, ModifierConfig, Placement, Provisioner, ProvisionerConfig,
-    SnapshotController, Snapshotter, SnapshotterConfig,
+    Binder, Ephemeral, GroupSnapshotController, GroupSnapshotter, GroupSnapshotterConfig, Modifier,
+    ModifierConfig, Placement, Provisioner, ProvisionerConfig, SnapshotController, Snapshotter,
+    SnapshotterConfig,
 };
 use contracts::event::Client;
 use tonic::transport::Channel;
@@ -23,6 +24,9 @@ pub struct Volumes {
     _ephemeral: Ephemeral,
     _placement: Placement,
     _snapshots: SnapshotController,
+    _groups: GroupSnapshotController,
+    /// Only where the driver takes group snapshots.
+    _group_snapshotter: Option<GroupSnapshotter>,
     /// Only where the driver makes volumes.
     _provisioner: Option<Provisioner>,
     /// Only where the driver takes snapshots.
@@ -55,7 +59,16 @@ impl Volumes {
             _binder: Binder::start(Arc::clone(&source), Arc::clone(clock)),
             _ephemeral: Ephemeral::start(Arc::clone(&source), Arc::clone(clock)),
             _placement: Placement::start(Arc::clone(&source), Arc::clone(clock)),
-            _snapshots: SnapshotController::start(Arc::clone(&source), Arc::clone(clock)),
+            _snapshots: SnapshotController::start_with_groups(Arc::clone(&source), Arc::clone(clock)),
+            _groups: GroupSnapshotController::start(Arc::clone(&source), Arc::clone(clock)),
+            _group_snapshotter: capabilities.takes_groups().then(|| {
+                let config = GroupSnapshotterConfig {
+                    first_pause: FIRST_PAUSE,
+                    ..GroupSnapshotterConfig::new(capabilities.name.clone())
+                };
+                let service = Arc::<Channel>::clone(&channel);
+                GroupSnapshotter::start(config, Arc::clone(&source), Arc::clone(clock), service)
+            }),
             _provisioner: provisions.then(|| {
                 let service = Arc::<Channel>::clone(&channel);
                 Provisioner::start(config, Arc::clone(&source), Arc::clone(clock), service)

@@ -37,6 +37,11 @@ impl Capabilities {
         self.controller.contains(capability)
     }
 
+    /// Whether the driver takes group snapshots.
+    pub fn takes_groups(&self) -> bool {
+        self.group.contains("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")
+    }
+
     /// Whether the node service reports a capability.
     pub fn node_can(&self, capability: &str) -> bool {
         self.node.contains(capability)

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Claim, ClaimPhase, Class, Kind, Meta, Snapshot, SnapshotClass, SnapshotContent, Volume};
+use api::{
+    Claim, ClaimPhase, Class, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Kind, Meta, Snapshot,
+    SnapshotClass, SnapshotContent, Volume,
+};
 
 use super::Surroundings;
 use crate::api_server::{NAMESPACE, ProvisionError};
@@ -13,6 +16,9 @@ pub const IS_DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class"
 
 /// Marks the class of snapshots that name none.
 pub const IS_DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+
+/// Marks the class of group snapshots that name none.
+pub const IS_DEFAULT_GROUP_SNAPSHOT_CLASS: &str = "groupsnapshot.storage.kubernetes.io/is-default-class";
 
 /// The provisioner that made a volume, and deletes it.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -56,9 +62,30 @@ impl Surroundings {
         })
     }
 
+    /// The class of group snapshots that the driver's manifest describes.
+    ///
+    /// # Errors
+    /// When a file of secrets cannot be read.
+    pub fn group_snapshot_class(
+        &self,
+        name: &str,
+        is_default: bool,
+    ) -> Result<GroupSnapshotClass, ProvisionError> {
+        Ok(GroupSnapshotClass {
+            meta: class_meta(name, is_default.then_some(IS_DEFAULT_GROUP_SNAPSHOT_CLASS)),
+            driver: self.driver_name().to_owned(),
+            parameters: self.provisioner.group_snapshot_secret_parameters()?,
+            deletion: "Delete".to_owned(),
+        })
+    }
+
     /// Deletes all snapshots and claims, and waits until the driver has deleted their volumes. Returns those that are left.
     pub async fn claims_leave(&self) -> Vec<String> {
         let api = &self.api_server;
+        // Those of a group go with their group only.
+        for group in api.list::<GroupSnapshot>() {
+            drop(api.delete::<GroupSnapshot>(NAMESPACE, &group.meta.name));
+        }
         for snapshot in api.list::<Snapshot>() {
             drop(api.delete::<Snapshot>(NAMESPACE, &snapshot.meta.name));
         }
@@ -74,7 +101,13 @@ impl Surroundings {
             let made = contents.iter().filter(|content| content.deletion == "Delete");
             made.map(|content| format!("snapshot content {}", content.meta.name)).collect()
         };
-        let mut left = self.leave(Kind::SnapshotContent, contents).await;
+        let groups = || {
+            let contents = api.list::<GroupSnapshotContent>();
+            let made = contents.iter().filter(|content| content.deletion == "Delete");
+            made.map(|content| format!("group snapshot content {}", content.meta.name)).collect()
+        };
+        let mut left = self.leave(Kind::GroupSnapshotContent, groups).await;
+        left.extend(self.leave(Kind::SnapshotContent, contents).await);
         claims.iter().for_each(delete);
         let is_made = |volume: &&Arc<Volume>| {
             volume.reclaim == "Delete" && volume.meta.annotations.contains_key(PROVISIONED_BY)

@@ -2,6 +2,7 @@
 //! end. Defaults are those the API server would have set. The way back is [`api::shape`].
 
 mod environment;
+mod group_snapshot;
 mod pod;
 mod runtime;
 mod service;
@@ -94,6 +95,9 @@ fn object(kind: &str, document: Value, is_strict: bool) -> Result<Object, Conver
         "VolumeSnapshot" => of.typed(document, snapshot::snapshot)?,
         "VolumeSnapshotContent" => of.typed(document, snapshot::content)?,
         "VolumeSnapshotClass" => of.typed(document, snapshot::class)?,
+        "VolumeGroupSnapshot" => of.typed(document, group_snapshot::group)?,
+        "VolumeGroupSnapshotContent" => of.typed(document, group_snapshot::content)?,
+        "VolumeGroupSnapshotClass" => of.typed(document, group_snapshot::class)?,
         "CSIDriver" => of.typed(document, storage::driver)?,
         "Secret" => of.typed(document, secret)?,
         "ConfigMap" => of.typed(document, config_map)?,
@@ -104,7 +108,16 @@ fn object(kind: &str, document: Value, is_strict: bool) -> Result<Object, Conver
 }
 
 fn is_namespaced(kind: &str) -> bool {
-    matches!(kind, "Pod" | "PersistentVolumeClaim" | "VolumeSnapshot" | "Secret" | "ConfigMap" | "Service")
+    matches!(
+        kind,
+        "Pod"
+            | "PersistentVolumeClaim"
+            | "VolumeSnapshot"
+            | "VolumeGroupSnapshot"
+            | "Secret"
+            | "ConfigMap"
+            | "Service"
+    )
 }
 
 /// The object that is being read.

@@ -22,8 +22,8 @@ pub(super) struct Custom<Spec, Status> {
     api_version: Option<String>,
     kind: Option<String>,
     metadata: Option<ObjectMeta>,
-    spec: Spec,
-    status: Option<Status>,
+    pub(super) spec: Spec,
+    pub(super) status: Option<Status>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,9 +55,9 @@ pub(super) struct SnapshotStatusFields {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "a strict reader has to know every field that there may be")]
-struct ErrorFields {
+pub(super) struct ErrorFields {
     time: Option<String>,
-    message: Option<String>,
+    pub(super) message: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,14 +74,14 @@ pub(super) struct ContentSpec {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "a strict reader has to know every field that there may be")]
-struct SnapshotReference {
+pub(super) struct SnapshotReference {
     api_version: Option<String>,
     kind: Option<String>,
     field_path: Option<String>,
     resource_version: Option<String>,
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) uid: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,9 +111,9 @@ pub(super) struct ClassFields {
     api_version: Option<String>,
     kind: Option<String>,
     metadata: Option<ObjectMeta>,
-    driver: String,
-    parameters: Option<BTreeMap<String, String>>,
-    deletion_policy: String,
+    pub(super) driver: String,
+    pub(super) parameters: Option<BTreeMap<String, String>>,
+    pub(super) deletion_policy: String,
 }
 
 pub(super) fn snapshot(
@@ -139,6 +139,7 @@ pub(super) fn snapshot(
             content: status.bound_volume_snapshot_content_name.unwrap_or_default(),
             ready: status.ready_to_use.unwrap_or_default(),
             restore_size,
+            group: status.volume_group_snapshot_name.unwrap_or_default(),
             error: status.error.and_then(|error| error.message),
         },
     })
@@ -181,6 +182,7 @@ pub(super) fn content(
             handle: status.snapshot_handle.unwrap_or_default(),
             ready: status.ready_to_use.unwrap_or_default(),
             restore_size: status.restore_size.and_then(|size| u64::try_from(size).ok()).map(Bytes),
+            group: status.volume_group_snapshot_handle.unwrap_or_default(),
             error: status.error.and_then(|error| error.message),
         },
     })
@@ -195,7 +197,7 @@ pub(super) fn class(class: ClassFields, meta: Meta) -> Result<SnapshotClass, Bad
     })
 }
 
-fn deletion(policy: String) -> Result<String, Bad> {
+pub(super) fn deletion(policy: String) -> Result<String, Bad> {
     match policy.as_str() {
         "Delete" | "Retain" => Ok(policy),
         _ => Err(Bad::new("a deletion policy, which is Delete or Retain,", policy)),

@@ -142,7 +142,7 @@ fn source(spec: core::PersistentVolumeSpec) -> PersistentSource {
     PersistentSource::Other { kind: super::kind_of(&spec, COMMON) }
 }
 
-fn selector(selector: LabelSelector) -> Vec<Requirement> {
+pub(super) fn selector(selector: LabelSelector) -> Vec<Requirement> {
     let label = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
     let labels = selector.match_labels.unwrap_or_default().into_iter().map(label);
     let expressions = selector.match_expressions.unwrap_or_default().into_iter();

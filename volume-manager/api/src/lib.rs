@@ -10,6 +10,7 @@ pub mod content;
 pub mod environment;
 pub mod error;
 pub mod follow;
+pub mod group_snapshot;
 pub mod kept_tokens;
 pub mod names;
 pub mod node;
@@ -37,6 +38,7 @@ use tokio::sync::mpsc;
 use crate::names::Namespaced;
 
 pub use content::{ConfigMap, Notification, Secret, Sensitive, Severity, Token, TokenRequest};
+pub use group_snapshot::{GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent};
 pub use node::{Allocatable, AttachedVolume, CsiNode, CsiNodeDriver, Node, Taint};
 pub use object::{Bytes, Meta, Owner, Reference};
 pub use patch::{ClaimStatusPatch, Patch, PatchBody};
@@ -284,6 +286,11 @@ kinds! {
     /// A snapshot in the driver's storage.
     SnapshotContent(SnapshotContent, "VolumeSnapshotContent", "volumesnapshotcontents");
     SnapshotClass(SnapshotClass, "VolumeSnapshotClass", "volumesnapshotclasses");
+    /// A user's request for snapshots of several claims at one moment.
+    GroupSnapshot(GroupSnapshot, "VolumeGroupSnapshot", "volumegroupsnapshots");
+    /// A group of snapshots in the driver's storage.
+    GroupSnapshotContent(GroupSnapshotContent, "VolumeGroupSnapshotContent", "volumegroupsnapshotcontents");
+    GroupSnapshotClass(GroupSnapshotClass, "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses");
     /// An event about another object.
     Notification(Notification, "Event", "events");
 }

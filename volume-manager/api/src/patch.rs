@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::group_snapshot::{GroupContentStatus, GroupSnapshotStatus};
 use super::node::{AttachedVolume, CsiNodeDriver};
 use super::object::{Bytes, Meta};
 use super::snapshot::{ContentStatus, SnapshotStatus};
@@ -68,6 +69,10 @@ pub enum PatchBody {
     SnapshotStatus(SnapshotStatus),
     /// The whole status of a snapshot's content.
     ContentStatus(ContentStatus),
+    /// The whole status of a group snapshot.
+    GroupSnapshotStatus(GroupSnapshotStatus),
+    /// The whole status of a group snapshot's content.
+    GroupContentStatus(GroupContentStatus),
     CsiNodeDrivers(Vec<CsiNodeDriver>),
     /// The phase of a pod, with its reason.
     PodPhase {
@@ -116,6 +121,12 @@ impl PatchBody {
                 Arc::make_mut(snapshot).status = status;
             }
             (Object::SnapshotContent(content), Self::ContentStatus(status)) => {
+                Arc::make_mut(content).status = status;
+            }
+            (Object::GroupSnapshot(group), Self::GroupSnapshotStatus(status)) => {
+                Arc::make_mut(group).status = status;
+            }
+            (Object::GroupSnapshotContent(content), Self::GroupContentStatus(status)) => {
                 Arc::make_mut(content).status = status;
             }
             (Object::CsiNode(node), Self::CsiNodeDrivers(drivers)) => Arc::make_mut(node).drivers = drivers,

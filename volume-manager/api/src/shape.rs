@@ -89,12 +89,32 @@ pub fn shape(object: &Object) -> Value {
             },
             "status": { "snapshotHandle": content.status.handle, "readyToUse": content.status.ready },
         }),
+        Object::GroupSnapshot(group) => json!({
+            "spec": { "volumeGroupSnapshotClassName": group.class },
+            "status": {
+                "boundVolumeGroupSnapshotContentName": group.status.content,
+                "readyToUse": group.status.ready,
+            },
+        }),
+        Object::GroupSnapshotContent(content) => json!({
+            "spec": {
+                "driver": content.driver,
+                "deletionPolicy": content.deletion,
+                "volumeGroupSnapshotRef": {
+                    "namespace": content.group.namespace,
+                    "name": content.group.name,
+                    "uid": content.group_uid,
+                },
+            },
+            "status": { "volumeGroupSnapshotHandle": content.status.handle, "readyToUse": content.status.ready },
+        }),
         // No rule depends on their content, and it may be secret.
         Object::Secret(_)
         | Object::ConfigMap(_)
         | Object::Class(_)
         | Object::AttributesClass(_)
         | Object::SnapshotClass(_)
+        | Object::GroupSnapshotClass(_)
         | Object::Service(_)
         | Object::Notification(_) => json!({}),
     };
@@ -118,6 +138,10 @@ fn annotations(object: &Object) -> Value {
         Object::SnapshotContent(_) => &[
             "snapshot.storage.kubernetes.io/volumesnapshot-being-created",
             "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted",
+        ],
+        Object::GroupSnapshotContent(_) => &[
+            "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created",
+            "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted",
         ],
         _ => &[],
     };

@@ -44,6 +44,8 @@ pub struct SnapshotStatus {
     pub ready: bool,
     /// The least size of a volume that is made from it; `None` if unknown.
     pub restore_size: Option<Bytes>,
+    /// The group snapshot that it is part of; empty if none.
+    pub group: String,
     /// The driver's last error.
     pub error: Option<String>,
 }
@@ -92,6 +94,8 @@ pub struct ContentStatus {
     pub ready: bool,
     /// `None` if the driver does not say.
     pub restore_size: Option<Bytes>,
+    /// The driver's name for the group that it is part of; empty if none.
+    pub group: String,
     /// The driver's last error.
     pub error: Option<String>,
 }

@@ -12,6 +12,7 @@ mod class_parameters;
 pub mod ephemeral;
 mod events;
 mod found;
+pub mod group_snapshotter;
 mod modifier;
 pub mod placement;
 pub mod protection;
@@ -28,11 +29,14 @@ mod trouble;
 pub use attacher::{Attacher, AttacherConfig};
 pub use binder::Binder;
 pub use ephemeral::Ephemeral;
+pub use group_snapshotter::{GroupSnapshotController, GroupSnapshotter, GroupSnapshotterConfig};
 pub use modifier::{Modifier, ModifierConfig};
 pub use placement::Placement;
 pub use protection::Protection;
 pub use provisioner::{Provisioner, ProvisionerConfig};
 pub use resizer::{Resizer, ResizerConfig};
-pub use service::{AttachService, ExpandService, ModifyService, ProvisionService, SnapshotService};
+pub use service::{
+    AttachService, ExpandService, GroupSnapshotService, ModifyService, ProvisionService, SnapshotService,
+};
 pub use snapshotter::{SnapshotController, Snapshotter, SnapshotterConfig};
 use trouble::Trouble;

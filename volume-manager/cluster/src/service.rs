@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::group_controller_client::GroupControllerClient;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
@@ -155,6 +156,58 @@ impl SnapshotService for Channel {
     ) -> Result<v1::ListSnapshotsResponse, Status> {
         let mut client = ControllerClient::new(self.clone());
         client.list_snapshots(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
+/// A driver's group controller service.
+#[async_trait]
+pub trait GroupSnapshotService: fmt::Debug + Send + Sync + 'static {
+    async fn create(
+        &self,
+        request: v1::CreateVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateVolumeGroupSnapshotResponse, Status>;
+
+    async fn delete(
+        &self,
+        request: v1::DeleteVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Status>;
+
+    async fn get(
+        &self,
+        request: v1::GetVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::GetVolumeGroupSnapshotResponse, Status>;
+}
+
+#[async_trait]
+impl GroupSnapshotService for Channel {
+    async fn create(
+        &self,
+        request: v1::CreateVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateVolumeGroupSnapshotResponse, Status> {
+        let mut client = GroupControllerClient::new(self.clone());
+        client.create_volume_group_snapshot(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn delete(
+        &self,
+        request: v1::DeleteVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Status> {
+        let mut client = GroupControllerClient::new(self.clone());
+        client.delete_volume_group_snapshot(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn get(
+        &self,
+        request: v1::GetVolumeGroupSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::GetVolumeGroupSnapshotResponse, Status> {
+        let mut client = GroupControllerClient::new(self.clone());
+        client.get_volume_group_snapshot(within(request, limit)).await.map(tonic::Response::into_inner)
     }
 }
 

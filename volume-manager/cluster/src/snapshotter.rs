@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use api::clock::Clock;
 use api::timely::Timely;
-use api::{ApiSource, Key, Snapshot};
+use api::{ApiSource, Key, Kind, Owner, Snapshot};
 
 use crate::SnapshotService;
 use crate::events::Events;
@@ -36,12 +36,17 @@ const SOURCE_CLAIM: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protect
 
 /// On a content: the driver was asked for it, and its answer is not known.
 const BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a snapshot: the group that it is part of exists.
+pub(crate) const IN_GROUP: &str = "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
+/// On a content: its snapshot is part of the group of this handle, and neither taken nor deleted alone.
+pub(crate) const GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+
 /// On a content: its snapshot is being deleted.
 const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 
 /// On a content: the secret with which it is made and deleted.
-const SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
-const SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+pub(crate) const SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
+pub(crate) const SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
 
 /// The controller that binds snapshots and contents. It stops when this is dropped.
 #[derive(Debug)]
@@ -52,8 +57,17 @@ pub struct SnapshotController {
 impl SnapshotController {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
+        Self::following(binding::KINDS, api, clock)
+    }
+
+    /// Starts it in a cluster that has group snapshots.
+    pub fn start_with_groups(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
+        Self::following(binding::KINDS_WITH_GROUPS, api, clock)
+    }
+
+    fn following(kinds: &'static [Kind], api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = binding::Hands::new(Arc::clone(&api));
+        let hands = binding::Hands::new(kinds, Arc::clone(&api));
         Self { _running: Running::start(hands, api, clock, PAUSES) }
     }
 }
@@ -109,7 +123,12 @@ fn content_name(snapshot: &Snapshot) -> String {
     format!("snapcontent-{}", snapshot.meta.uid)
 }
 
+/// The group snapshot that a snapshot is part of.
+pub(crate) fn group_of(snapshot: &Snapshot) -> Option<&Owner> {
+    snapshot.meta.owners.iter().find(|owner| owner.kind == Kind::GroupSnapshot.as_str())
+}
+
 /// A snapshot as messages name it.
-fn display(key: &Key) -> String {
+pub(crate) fn display(key: &Key) -> String {
     format!("{}/{}", key.namespace, key.name)
 }

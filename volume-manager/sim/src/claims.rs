@@ -1,5 +1,7 @@
 //! The user of claims: writes and deletes them, takes snapshots and asks for attributes, as a user of a cluster does.
 
+pub(crate) mod groups;
+
 use std::collections::BTreeMap;
 
 use api::snapshot::SnapshotSource;
@@ -45,6 +47,9 @@ pub(crate) fn furnish(api: &SimulatedApi, scenario: &Scenario) {
         ..SnapshotClass::default()
     };
     api.put(snapshots.into_object(), Client::Case);
+    if scenario.groups {
+        groups::furnish(api);
+    }
     for attributes in [Attributes::Gold, Attributes::Silver] {
         let class = AttributesClass {
             meta: Meta::named("", name(attributes)),
@@ -104,8 +109,12 @@ fn source(
             let size = claim.spec.request.max(claim.status.capacity);
             Some((DataSource { kind, name: claim.meta.name.clone() }, size))
         }
-        Origin::Snapshot(number) => {
-            let snapshot = api.find::<Snapshot>("default", &snapshot_name(number))?;
+        Origin::Snapshot(_) | Origin::Member(..) => {
+            let snapshot = match from {
+                Origin::Member(group, volume) => groups::member(api, group, volume),
+                Origin::Snapshot(number) => api.find::<Snapshot>("default", &snapshot_name(number)),
+                Origin::Volume(_) => None,
+            }?;
             let SnapshotSource::Claim(of) = &snapshot.source else { return None };
             let of = (0..scenario.volumes.len()).find(|volume| claim_name(*volume) == *of)?;
             let kind = "VolumeSnapshot".to_owned();
@@ -182,7 +191,9 @@ pub(crate) fn delete_snapshot(api: &SimulatedApi, number: u32) {
 
 /// Deletes everything that a user has written.
 pub(crate) fn delete_all(api: &SimulatedApi) {
+    let groups = api.all_of(Kind::GroupSnapshot).into_iter().map(|group| group.key());
     let snapshots = api.all::<Snapshot>().into_iter().map(|snapshot| snapshot.key());
+    let snapshots = groups.chain(snapshots);
     let claims = api.all::<Claim>().into_iter().map(|claim| claim.key());
     snapshots.chain(claims).for_each(|key| api.delete_by_user(&key));
 }
@@ -231,7 +242,7 @@ pub(crate) fn unmet(
     let snapshots = snapshots.filter(|snapshot| !snapshot.status.ready && is_begun(api, snapshot));
     let snapshots =
         snapshots.map(|snapshot| format!("{} is not ready: {:?}", snapshot.meta.name, snapshot.status));
-    claims.chain(snapshots).collect()
+    claims.chain(snapshots).chain(groups::unmet(api, driver)).collect()
 }
 
 /// Whether a snapshot has a content: its claim may be gone before.
@@ -285,7 +296,14 @@ fn unmet_of_bound(api: &SimulatedApi, driver: &SimulatedDriver, claim: &Claim, u
 
 /// The leftovers after everything was deleted.
 pub(crate) fn leftovers(api: &SimulatedApi, driver: &SimulatedDriver) -> Vec<String> {
-    let kinds = [Kind::Claim, Kind::Volume, Kind::Snapshot, Kind::SnapshotContent];
+    let kinds = [
+        Kind::Claim,
+        Kind::Volume,
+        Kind::GroupSnapshot,
+        Kind::GroupSnapshotContent,
+        Kind::Snapshot,
+        Kind::SnapshotContent,
+    ];
     let objects = kinds.into_iter().flat_map(|kind| api.all_of(kind));
     let objects = objects
         .map(|object| format!("{} is still there, held by {:?}", object.key(), object.meta().finalizers));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use api::ApiSource;
 use api::clock::TokioClock;
 use cluster::{
-    Attacher, AttacherConfig, Binder, Ephemeral, Modifier, ModifierConfig, Placement, Protection,
-    Provisioner, ProvisionerConfig, Resizer, ResizerConfig, SnapshotController, Snapshotter,
-    SnapshotterConfig,
+    Attacher, AttacherConfig, Binder, Ephemeral, GroupSnapshotController, GroupSnapshotter,
+    GroupSnapshotterConfig, Modifier, ModifierConfig, Placement, Protection, Provisioner, ProvisionerConfig,
+    Resizer, ResizerConfig, SnapshotController, Snapshotter, SnapshotterConfig,
 };
 use plugin_api::registry::Registry;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
@@ -45,10 +45,12 @@ pub(crate) struct Claiming {
     _modifier: Modifier,
     _snapshots: SnapshotController,
     _snapshotter: Snapshotter,
+    /// Only where a user takes group snapshots.
+    _groups: Option<(GroupSnapshotController, GroupSnapshotter)>,
 }
 
 impl Claiming {
-    pub(crate) fn start(api: &Arc<dyn ApiSource>, driver: &SimulatedDriver) -> Self {
+    pub(crate) fn start(api: &Arc<dyn ApiSource>, driver: &SimulatedDriver, groups: bool) -> Self {
         let clock = TokioClock::shared;
         let (api, service) = (|| Arc::clone(api), || Arc::new(driver.clone()));
         let provisioner = ProvisionerConfig {
@@ -66,8 +68,16 @@ impl Claiming {
             _provisioner: Provisioner::start(provisioner, api(), clock(), service()),
             _resizer: Resizer::start(ResizerConfig::new(NAME), api(), clock(), service()),
             _modifier: Modifier::start(ModifierConfig::new(NAME), api(), clock(), service()),
-            _snapshots: SnapshotController::start(api(), clock()),
+            _snapshots: match groups {
+                true => SnapshotController::start_with_groups(api(), clock()),
+                false => SnapshotController::start(api(), clock()),
+            },
             _snapshotter: Snapshotter::start(snapshotter, api(), clock(), service()),
+            _groups: groups.then(|| {
+                let config = GroupSnapshotterConfig::new(NAME);
+                let binding = GroupSnapshotController::start(api(), clock());
+                (binding, GroupSnapshotter::start(config, api(), clock(), service()))
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod call;
 mod controller;
 mod fate;
+mod groups;
 mod making;
 mod service;
 mod snapshots;
@@ -59,6 +60,8 @@ struct Inner {
     at_work: BTreeSet<String>,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
+    /// The snapshots of each group.
+    groups: BTreeMap<String, Vec<String>>,
     /// The ids of volumes and snapshots by the names that they were asked for with.
     ids: BTreeMap<String, String>,
     /// The number of volumes and snapshots made so far.
@@ -85,6 +88,8 @@ struct Volume {
 struct Snapshot {
     source: String,
     size: u64,
+    /// The group that it is part of; empty if none.
+    group: String,
     /// The number of further calls that are answered with "not ready".
     unready: u32,
 }
@@ -105,6 +110,7 @@ impl SimulatedDriver {
             at_work: BTreeSet::new(),
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            groups: BTreeMap::new(),
             ids: BTreeMap::new(),
             made: 0,
         };

@@ -10,6 +10,7 @@ use tokio::runtime::Builder;
 use volume_manager::PodState;
 
 use crate::claims;
+use crate::claims::groups;
 use crate::script::{Scenario, Step};
 use crate::world::{World, leftovers};
 
@@ -138,6 +139,9 @@ async fn take(world: &mut World, step: &Step) {
         Step::DeleteVolume { volume } => claims::delete_volume(&world.api, *volume),
         Step::AddSnapshot { snapshot, volume } => claims::take_snapshot(&world.api, *snapshot, *volume),
         Step::DeleteSnapshot { snapshot } => claims::delete_snapshot(&world.api, *snapshot),
+        Step::AddGroup { group, volumes } => groups::take(&world.api, *group, volumes),
+        Step::DeleteGroup { group } => groups::delete(&world.api, *group),
+        Step::DeleteMember { group, volume } => groups::delete_member(&world.api, *group, *volume),
         Step::Modify { volume, class } => claims::modify(&world.api, *volume, *class),
         Step::AddElsewhere { pod, volumes } => world.add_elsewhere(*pod, volumes),
         Step::RemoveElsewhere { pod } => world.remove_elsewhere(*pod),

@@ -1,5 +1,6 @@
 //! Scripts of the simulation: a scenario and its steps, both from a seed.
 
+mod groups;
 mod scenario;
 mod step;
 mod writer;

@@ -153,7 +153,7 @@ impl World {
             self.attaching = Some(Attaching::start(&api, &self.driver));
         }
         if self.scenario.provisioned {
-            self.claiming = Some(Claiming::start(&api, &self.driver));
+            self.claiming = Some(Claiming::start(&api, &self.driver, self.scenario.groups));
         }
     }
 

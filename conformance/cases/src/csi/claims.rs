@@ -75,6 +75,40 @@ async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
     cluster.delete_claim(&data).await
 }
 
+/// Claims that are made from the snapshots of a group begin with what their volumes held at that moment, and the snapshots
+/// go with the group.
+///
+/// CSI, CreateVolumeGroupSnapshot: the snapshots of a group are sources of new volumes; DeleteSnapshot: a snapshot of a
+/// group is deleted with its group only. Kubernetes, volume group snapshots.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+async fn group_snapshot_of_claims_is_restored(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let (data, log) = (cluster.claim("data").bound().await?, cluster.claim("log").bound().await?);
+    let pod = cx.pod("before").volume(&data, "/data").volume(&log, "/log").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.writes("/log/greeting", "hello, log").await?;
+    pod.stop().await?;
+
+    let group = cluster.group_snapshot("monday", &[&data, &log]).await?;
+    let pod = cx.pod("after").volume(&data, "/data").volume(&log, "/log").start().await?;
+    pod.writes("/data/greeting", "adieu").await?;
+    pod.writes("/log/greeting", "adieu").await?;
+    pod.stop().await?;
+
+    for (member, expected) in group.members.iter().zip(["hello", "hello, log"]) {
+        let restored = cluster.claim("restored").restored_from(member).bound().await?;
+        let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
+        let is_old = pod.holds("/data/greeting", expected).await?;
+        let cause = "A volume that was made from a snapshot of a group does not hold what its source held.";
+        cx.keeps("DRV-038", "CreateVolumeGroupSnapshot", is_old, cause)?;
+        pod.stop().await?;
+        cluster.delete_claim(&restored).await?;
+    }
+    cluster.delete_group(&group).await?;
+    cluster.delete_claim(&log).await?;
+    cluster.delete_claim(&data).await
+}
+
 /// A claim that is a copy of another begins with its data, and what is written to one is not in the other.
 ///
 /// CSI, CreateVolume: the new volume is pre-populated with the source's data. Kubernetes, volume cloning.

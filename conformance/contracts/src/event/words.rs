@@ -207,6 +207,9 @@ words! {
         Snapshot = "VolumeSnapshot",
         SnapshotContent = "VolumeSnapshotContent",
         SnapshotClass = "VolumeSnapshotClass",
+        GroupSnapshot = "VolumeGroupSnapshot",
+        GroupSnapshotContent = "VolumeGroupSnapshotContent",
+        GroupSnapshotClass = "VolumeGroupSnapshotClass",
         Event = "Event",
         /// A kind that neither node nor controllers look at; the object's name begins with it.
         Other = "Other",

@@ -5,6 +5,7 @@
 
 pub(super) mod claims;
 pub(super) mod copies;
+pub(super) mod groups;
 pub(super) mod growth;
 pub(super) mod reclaim;
 

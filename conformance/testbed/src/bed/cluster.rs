@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::group_snapshot::GroupSource;
 use api::snapshot::SnapshotSource;
-use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource};
+use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource, Requirement};
 use api::{
-    AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, Key, Kind, Meta, Notification, PersistentSource,
-    Severity, Snapshot, Volume, VolumeMode,
+    AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta, Notification,
+    PersistentSource, Severity, Snapshot, Volume, VolumeMode,
 };
 use harness::api_server::Provisioned;
 
@@ -62,6 +63,8 @@ impl Bed {
         let class = self.class(CLASS, true).map_err(|error| ours(&error))?;
         self.api_server.create(class).map_err(|error| ours(&error))?;
         let class = self.snapshot_class(CLASS, true).map_err(|error| ours(&error))?;
+        self.api_server.create(class).map_err(|error| ours(&error))?;
+        let class = self.group_snapshot_class(CLASS, true).map_err(|error| ours(&error))?;
         self.api_server.create(class).map_err(|error| ours(&error))?;
         self.bind_volumes();
         Ok(())
@@ -142,12 +145,47 @@ impl Bed {
         self.reached(&key, "is not ready to use", ready).await
     }
 
-    /// Deletes a claim or a snapshot, and waits until the driver has deleted its volume or snapshot.
+    /// Writes a group snapshot of claims, and waits until volumes can be made from all of its snapshots. Returns the name and
+    /// the size of the snapshot of each claim.
+    pub(crate) async fn ready_group(&self, name: &str, claims: &[&str]) -> Result<Vec<(String, Bytes)>> {
+        let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
+        for claim in claims {
+            let label = |claim: &mut Claim| _ = claim.meta.labels.insert(name.to_owned(), "yes".to_owned());
+            self.api_server.change(NAMESPACE, claim, label).map_err(|error| ours(&error))?;
+        }
+        let is_labelled =
+            Requirement { key: name.to_owned(), operator: "Exists".to_owned(), values: Vec::new() };
+        let group = GroupSnapshot {
+            meta: self.own_meta(name),
+            source: GroupSource::Claims(vec![is_labelled]),
+            ..GroupSnapshot::default()
+        };
+        self.api_server.create(group).map_err(|error| ours(&error))?;
+        let key = Key::namespaced(Kind::GroupSnapshot, NAMESPACE, name);
+        let ready = || self.api_server.get::<GroupSnapshot>(NAMESPACE, name)?.status.ready.then_some(());
+        self.reached(&key, "is not ready to use", ready).await?;
+        let mut members = Vec::new();
+        for claim in claims {
+            let of_claim = SnapshotSource::Claim((*claim).to_owned());
+            let member = || {
+                let mut all = self.api_server.list::<Snapshot>().into_iter();
+                let member =
+                    all.find(|snapshot| snapshot.status.group == name && snapshot.source == of_claim)?;
+                let size = member.status.restore_size.unwrap_or_default();
+                member.status.ready.then(|| (member.meta.name.clone(), size))
+            };
+            members.push(self.reached(&key, "has no ready snapshot of each claim", member).await?);
+        }
+        Ok(members)
+    }
+
+    /// Deletes a claim, a snapshot or a group snapshot, and waits until the driver has deleted its volume or snapshot.
     pub(crate) async fn deleted(&self, kind: Kind, name: &str) -> Result {
         let key = Key::namespaced(kind, NAMESPACE, name);
         let volume = self.api_server.get::<Claim>(NAMESPACE, name).map(|claim| claim.spec.volume.clone());
         let deleted = match kind {
             Kind::Snapshot => self.api_server.delete::<Snapshot>(NAMESPACE, name),
+            Kind::GroupSnapshot => self.api_server.delete::<GroupSnapshot>(NAMESPACE, name),
             _ => self.api_server.delete::<Claim>(NAMESPACE, name),
         };
         deleted.map_err(|error| StepError::ours(&error))?;
@@ -156,6 +194,14 @@ impl Bed {
                 let gone = || self.api_server.get::<Volume>("", &volume).is_none().then_some(());
                 let of_volume = Key::cluster(Kind::Volume, &volume);
                 self.reached(&of_volume, "is not deleted", gone).await
+            }
+            (Kind::GroupSnapshot, _) => {
+                let is_left = |snapshot: &std::sync::Arc<Snapshot>| snapshot.status.group == name;
+                let gone = || {
+                    let is_gone = self.api_server.get::<GroupSnapshot>(NAMESPACE, name).is_none();
+                    (is_gone && !self.api_server.list::<Snapshot>().iter().any(is_left)).then_some(())
+                };
+                self.reached(&key, "is not deleted", gone).await
             }
             _ => {
                 let gone = || self.api_server.get::<Snapshot>(NAMESPACE, name).is_none().then_some(());

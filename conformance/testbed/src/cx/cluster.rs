@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use api::{Kind, VolumeSource};
+use api::{Bytes, Kind, VolumeSource};
 
 use super::{Cx, Doing, Shared, Volume};
 use crate::bed::ClaimSpec;
@@ -29,6 +29,14 @@ pub struct ClusterSnapshot {
     name: String,
     /// The size of a volume that is made from it.
     size: u64,
+}
+
+/// A group snapshot that the controllers have had taken.
+#[derive(Debug, Clone)]
+pub struct ClusterGroup {
+    name: String,
+    /// The snapshot of each claim, in the order in which they were named.
+    pub members: Vec<ClusterSnapshot>,
 }
 
 impl Cx {
@@ -78,6 +86,34 @@ impl Cluster {
     pub fn delete_snapshot(&self, snapshot: &ClusterSnapshot) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("delete_snapshot(\"{}\")", snapshot.name), Location::caller());
         async move { doing.done(self.shared.bed.deleted(Kind::Snapshot, &snapshot.name).await) }
+    }
+
+    /// Takes snapshots of claims at one moment, and waits until they can be restored.
+    #[track_caller]
+    pub fn group_snapshot(
+        &self,
+        name: &str,
+        volumes: &[&Volume],
+    ) -> impl Future<Output = Result<ClusterGroup>> {
+        let claims: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let step = format!("group_snapshot(\"{name}\", [{}])", claims.join(", "));
+        let doing = self.begin(&step, Location::caller());
+        async move {
+            let members = doing.done(self.shared.bed.ready_group(name, &claims).await)?;
+            let member = |((name, size), claim): ((String, Bytes), &str)| ClusterSnapshot {
+                name,
+                size: size.0.max(self.shared.bed.size(claim)),
+            };
+            let members = members.into_iter().zip(claims).map(member).collect();
+            Ok(ClusterGroup { name: name.to_owned(), members })
+        }
+    }
+
+    /// Deletes a group snapshot, and waits until the driver has deleted it with its snapshots.
+    #[track_caller]
+    pub fn delete_group(&self, group: &ClusterGroup) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("delete_group(\"{}\")", group.name), Location::caller());
+        async move { doing.done(self.shared.bed.deleted(Kind::GroupSnapshot, &group.name).await) }
     }
 
     /// Deletes a claim, and waits until the driver has deleted its volume.

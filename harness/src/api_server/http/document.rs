@@ -13,6 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::resource::Resource;
 
+mod groups;
+
 /// An object as clients see it. `kept` has the fields that a client has written and the store does not model.
 pub(super) fn of(object: &Object, kept: Option<&Value>) -> Value {
     let resource = Resource::of_kind(object.kind());
@@ -40,6 +42,11 @@ pub(super) fn of(object: &Object, kept: Option<&Value>) -> Value {
         Object::Snapshot(snapshot) => snapshot_body(snapshot),
         Object::SnapshotContent(content) => content_body(content),
         Object::SnapshotClass(class) => json!({
+            "driver": class.driver, "parameters": class.parameters, "deletionPolicy": class.deletion,
+        }),
+        Object::GroupSnapshot(group) => groups::group_body(group),
+        Object::GroupSnapshotContent(content) => groups::content_body(content),
+        Object::GroupSnapshotClass(class) => json!({
             "driver": class.driver, "parameters": class.parameters, "deletionPolicy": class.deletion,
         }),
         Object::Notification(event) => event_body(event),

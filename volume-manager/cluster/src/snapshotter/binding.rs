@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::group_snapshot::GroupMember;
 use api::snapshot::{ContentSource, SnapshotSource, SnapshotStatus};
 use api::{
     ApiSource, Claim, Key, Kind, Object, Patch, PatchBody, Reference, Resource, Severity, Snapshot,
@@ -10,15 +11,22 @@ use api::{
 };
 use async_trait::async_trait;
 
-use super::{AS_SOURCE, BOUND, content_name, display};
+use super::{AS_SOURCE, BOUND, content_name, display, group_of};
 use crate::Trouble;
 use crate::events::Events;
 use crate::found::{find, hold};
 use crate::reconciler::Reconciler;
 use crate::references::References;
 
+/// The kinds that are followed.
+pub(super) const KINDS: &[Kind] = &[Kind::SnapshotClass, Kind::Claim, Kind::SnapshotContent, Kind::Snapshot];
+/// The kinds that are followed where snapshots may be part of a group.
+pub(super) const KINDS_WITH_GROUPS: &[Kind] =
+    &[Kind::SnapshotClass, Kind::Claim, Kind::GroupSnapshot, Kind::SnapshotContent, Kind::Snapshot];
+
 #[derive(Debug)]
 pub(super) struct Hands {
+    kinds: &'static [Kind],
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) events: Events,
     /// The snapshots of each claim that are not ready.
@@ -28,7 +36,7 @@ pub(super) struct Hands {
 #[async_trait]
 impl Reconciler for Hands {
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::SnapshotClass, Kind::Claim, Kind::SnapshotContent, Kind::Snapshot]
+        self.kinds
     }
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
@@ -61,7 +69,10 @@ impl Reconciler for Hands {
         let content = match self.content(&snapshot).await {
             Ok(content) => content,
             Err(trouble) => {
-                self.refuse(&snapshot, &trouble).await?;
+                // That of a snapshot of a group is about to be written.
+                if group_of(&snapshot).is_none() {
+                    self.refuse(&snapshot, &trouble).await?;
+                }
                 return Err(trouble);
             }
         };
@@ -73,9 +84,12 @@ impl Reconciler for Hands {
 }
 
 /// The content of a snapshot, as its name is known.
-fn expected_content(snapshot: &Snapshot) -> String {
+pub(super) fn expected_content(snapshot: &Snapshot) -> String {
     match &snapshot.source {
         SnapshotSource::Content(name) => name.clone(),
+        SnapshotSource::Claim(_) if group_of(snapshot).is_some() => {
+            GroupMember::content_of(&snapshot.meta.name)
+        }
         SnapshotSource::Claim(_) => content_name(snapshot),
     }
 }
@@ -106,8 +120,8 @@ pub(super) fn source_claim(snapshot: &Snapshot) -> Option<Key> {
 }
 
 impl Hands {
-    pub(super) fn new(api: Arc<dyn ApiSource>) -> Self {
-        Self { events: Events::new(Arc::clone(&api)), api, unfinished: References::default() }
+    pub(super) fn new(kinds: &'static [Kind], api: Arc<dyn ApiSource>) -> Self {
+        Self { kinds, events: Events::new(Arc::clone(&api)), api, unfinished: References::default() }
     }
 
     /// The content that a snapshot is bound to, made or bound if it is not yet.
@@ -115,7 +129,9 @@ impl Hands {
         let key = Key::cluster(Kind::SnapshotContent, expected_content(snapshot));
         let found = find::<SnapshotContent>(&*self.api, &key).await?;
         match (&snapshot.source, found) {
-            (SnapshotSource::Claim(claim), None) if snapshot.status.content.is_empty() => {
+            (SnapshotSource::Claim(claim), None)
+                if snapshot.status.content.is_empty() && group_of(snapshot).is_none() =>
+            {
                 self.make_content(snapshot, claim).await
             }
             (_, None) => Err(Trouble::until(key, "VolumeSnapshotContent is missing")),
@@ -159,6 +175,7 @@ impl Hands {
             content: content.meta.name.clone(),
             ready: content.status.ready,
             restore_size: content.status.restore_size,
+            group: group_of(snapshot).map(|group| group.name.clone()).unwrap_or_default(),
             error: content.status.error.clone(),
         };
         let key = snapshot.key();

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use api::snapshot::SnapshotSource;
-use api::{ClaimPhase, Key, Kind, Patch, PatchBody, Resource, Severity, Snapshot, SnapshotContent};
+use api::{
+    ClaimPhase, GroupSnapshot, Key, Kind, Patch, PatchBody, Resource, Severity, Snapshot, SnapshotContent,
+};
 
-use super::binding::{Hands, names};
-use super::{AS_SOURCE, BEING_DELETED, BOUND, content_name, display};
+use super::binding::{Hands, expected_content, names};
+use super::{AS_SOURCE, BEING_DELETED, BOUND, IN_GROUP, display, group_of};
 use crate::Trouble;
 use crate::found::{find, release};
 
 impl Hands {
     pub(super) async fn let_go(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
         let key = snapshot.key();
+        self.refuse_while_in_group(snapshot).await?;
         let Some(content) = self.content_of_deleted(snapshot).await? else {
             self.release_claim(snapshot).await?;
-            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND]).await;
+            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND, IN_GROUP]).await;
         };
         self.refuse_while_restored(snapshot).await?;
         let content_key = content.key();
@@ -26,7 +28,7 @@ impl Hands {
         }
         if content.deletion != "Delete" {
             self.release_claim(snapshot).await?;
-            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND]).await;
+            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND, IN_GROUP]).await;
         }
         if !content.meta.is_deleting() {
             match self.api.delete(&content_key).await {
@@ -36,22 +38,40 @@ impl Hands {
         }
         // One that was deleted before it was bound has no other finalizer, and waits for its content with this one.
         match snapshot.meta.has_finalizer(BOUND) {
-            true => release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE]).await,
+            true => release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, IN_GROUP]).await,
             false => Ok(()),
         }
     }
 
     /// The content that belongs to a snapshot, also where only the content says so yet.
     async fn content_of_deleted(&self, snapshot: &Snapshot) -> Result<Option<SnapshotContent>, Trouble> {
-        let name = match (&snapshot.source, snapshot.status.content.as_str()) {
-            (SnapshotSource::Claim(_), "") => content_name(snapshot),
-            (SnapshotSource::Content(name), "") => name.clone(),
-            (_, bound) => bound.to_owned(),
+        let name = match snapshot.status.content.as_str() {
+            "" => expected_content(snapshot),
+            bound => bound.to_owned(),
         };
         let key = Key::cluster(Kind::SnapshotContent, name);
         let content = find::<SnapshotContent>(&*self.api, &key).await?;
         let content = content.filter(|content| !content.snapshot_uid.is_empty() && names(content, snapshot));
         Ok(content.map(|content| SnapshotContent::clone(&content)))
+    }
+
+    /// A snapshot of a group goes with its group only.
+    async fn refuse_while_in_group(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+        let Some(owner) = group_of(snapshot) else { return Ok(()) };
+        let key = Key::namespaced(Kind::GroupSnapshot, &snapshot.meta.namespace, &owner.name);
+        let group = find::<GroupSnapshot>(&*self.api, &key).await?;
+        let Some(group) = group.filter(|group| group.meta.uid == owner.uid) else { return Ok(()) };
+        let message = format!(
+            "deletion of the individual volume snapshot {} is not allowed as it belongs to group snapshot {}. Deleting \
+             the group snapshot will trigger the deletion of all the individual volume snapshots that are part of the \
+             group.",
+            display(&snapshot.key()),
+            display(&key),
+        );
+        if !group.meta.is_deleting() {
+            self.tell(snapshot, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
+        }
+        Err(Trouble::until(key, message))
     }
 
     async fn refuse_while_restored(&self, snapshot: &Snapshot) -> Result<(), Trouble> {

@@ -13,7 +13,9 @@ use async_trait::async_trait;
 use csi_proto::v1;
 use tonic::Code;
 
-use super::{BEING_CREATED, BEING_DELETED, CONTENT, SECRET_NAME, SECRET_NAMESPACE, SnapshotterConfig};
+use super::{
+    BEING_CREATED, BEING_DELETED, CONTENT, GROUP_HANDLE, SECRET_NAME, SECRET_NAMESPACE, SnapshotterConfig,
+};
 use crate::class_parameters::of_driver;
 use crate::events::Events;
 use crate::found::{find, hold, release};
@@ -75,6 +77,8 @@ struct Asked<'a> {
     snapshot: &'a str,
     deleting: bool,
     snapshot_deleted: bool,
+    /// The handle of a snapshot of a group, which the group's controller writes.
+    in_group: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
@@ -86,8 +90,14 @@ impl<'a> Asked<'a> {
             snapshot: &content.snapshot_uid,
             deleting: content.meta.is_deleting(),
             snapshot_deleted: content.meta.annotations.contains_key(BEING_DELETED),
+            in_group: is_in_group(content).then_some(content.status.handle.as_str()),
         }
     }
+}
+
+/// Whether the driver takes and deletes it with a group only.
+fn is_in_group(content: &SnapshotContent) -> bool {
+    content.meta.annotations.contains_key(GROUP_HANDLE) || !content.status.group.is_empty()
 }
 
 /// The next step for a content.
@@ -118,6 +128,7 @@ fn next(content: &SnapshotContent) -> Step {
         let asked = annotated(BEING_DELETED) || (by_hand && !bound);
         if asked && !annotated(BEING_CREATED) {
             return match content.deletion.as_str() {
+                _ if is_in_group(content) => Step::Release,
                 "Delete" if !content.status.handle.is_empty() => Step::Delete(content.status.handle.clone()),
                 _ => Step::Release,
             };
@@ -130,6 +141,10 @@ fn next(content: &SnapshotContent) -> Step {
         return Step::Nothing;
     }
     match &content.source {
+        ContentSource::Volume(_) if is_in_group(content) => match content.status.handle.as_str() {
+            "" => Step::Nothing,
+            handle => Step::Look(handle.to_owned()),
+        },
         ContentSource::Volume(volume) => Step::Create(volume.clone()),
         ContentSource::Snapshot(handle) => Step::Look(handle.clone()),
     }
@@ -222,6 +237,7 @@ impl Hands {
             handle: snapshot.snapshot_id,
             ready: snapshot.ready_to_use,
             restore_size: size.map(Bytes),
+            group: content.status.group.clone(),
             error: None,
         };
         if status != content.status {
@@ -352,6 +368,23 @@ mod tests {
                     mark(c, BEING_CREATED);
                 }),
                 Step::Create("v".to_owned()),
+            ),
+            ("of a group, before it is known", content(|c| mark(c, GROUP_HANDLE)), Step::Nothing),
+            (
+                "of a group",
+                content(|c| {
+                    mark(c, GROUP_HANDLE);
+                    c.status.handle = "s".to_owned();
+                }),
+                Step::Look("s".to_owned()),
+            ),
+            (
+                "of a group, deleted with its snapshot",
+                content(|c| {
+                    deleted(c);
+                    c.status.group = "g".to_owned();
+                }),
+                Step::Release,
             ),
             (
                 "deleted by a person, while its snapshot stays",

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cluster::{AttachService, ExpandService, ModifyService, ProvisionService, SnapshotService};
+use cluster::{
+    AttachService, ExpandService, GroupSnapshotService, ModifyService, ProvisionService, SnapshotService,
+};
 use csi_proto::v1;
 use tonic::Status;
 
@@ -107,5 +109,44 @@ impl SnapshotService for Obedient {
         _: Duration,
     ) -> Result<v1::ListSnapshotsResponse, Status> {
         Ok(v1::ListSnapshotsResponse::default())
+    }
+}
+
+#[async_trait]
+impl GroupSnapshotService for Obedient {
+    async fn create(
+        &self,
+        request: v1::CreateVolumeGroupSnapshotRequest,
+        _: Duration,
+    ) -> Result<v1::CreateVolumeGroupSnapshotResponse, Status> {
+        let snapshot = |volume: &String| v1::Snapshot {
+            snapshot_id: format!("cut-of-{volume}"),
+            source_volume_id: volume.clone(),
+            ready_to_use: true,
+            ..v1::Snapshot::default()
+        };
+        let group = v1::VolumeGroupSnapshot {
+            group_snapshot_id: format!("group-of-{}", request.name),
+            snapshots: request.source_volume_ids.iter().map(snapshot).collect(),
+            ready_to_use: true,
+            ..v1::VolumeGroupSnapshot::default()
+        };
+        Ok(v1::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(group) })
+    }
+
+    async fn delete(
+        &self,
+        _: v1::DeleteVolumeGroupSnapshotRequest,
+        _: Duration,
+    ) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Status> {
+        Ok(v1::DeleteVolumeGroupSnapshotResponse {})
+    }
+
+    async fn get(
+        &self,
+        _: v1::GetVolumeGroupSnapshotRequest,
+        _: Duration,
+    ) -> Result<v1::GetVolumeGroupSnapshotResponse, Status> {
+        Ok(v1::GetVolumeGroupSnapshotResponse::default())
     }
 }

@@ -1,13 +1,14 @@
 //! Claims that are bound and used, with all that belongs to them.
 
+use api::group_snapshot::{GroupContentSource, GroupMember, GroupSource};
 use api::names::{DriverName, Namespaced, VolumeHandle};
 use api::protection::{CLAIM, VOLUME};
 use api::snapshot::{ContentSource, ContentStatus, SnapshotSource, SnapshotStatus};
-use api::storage::{ClaimReference, ClaimTemplate, CsiSource};
+use api::storage::{ClaimReference, ClaimTemplate, CsiSource, Requirement};
 use api::{
-    AccessMode, Attachment, AttributesClass, Bytes, Claim, ClaimPhase, Class, CsiNode, CsiNodeDriver, Meta,
-    Node, Owner, PersistentSource, Pod, PodVolume, Resource, Snapshot, SnapshotClass, SnapshotContent,
-    Volume, VolumeMode, VolumeSource,
+    AccessMode, Attachment, AttributesClass, Bytes, Claim, ClaimPhase, Class, CsiNode, CsiNodeDriver,
+    GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Meta, Node, Owner, PersistentSource, Pod,
+    PodVolume, Resource, Snapshot, SnapshotClass, SnapshotContent, Volume, VolumeMode, VolumeSource,
 };
 use testing::MemoryApi;
 
@@ -38,6 +39,13 @@ pub(crate) fn furnish(api: &MemoryApi) {
         ..SnapshotClass::default()
     };
     api.put(snapshots.into_object());
+    let groups = GroupSnapshotClass {
+        meta: Meta::named("", "weekly"),
+        driver: DRIVER.to_owned(),
+        deletion: "Delete".to_owned(),
+        ..GroupSnapshotClass::default()
+    };
+    api.put(groups.into_object());
     let gold = AttributesClass {
         meta: Meta::named("", "gold"),
         driver: DRIVER.to_owned(),
@@ -78,6 +86,15 @@ pub(crate) fn add(api: &MemoryApi, number: usize) {
         SnapshotStatus { content: content.meta.name.clone(), ready: true, ..SnapshotStatus::default() };
     api.put(content.into_object());
     api.put(snapshot.into_object());
+    let mut content = group_content(&namespace, &name);
+    content.status.handle = format!("group-{number}");
+    content.status.ready = true;
+    content.status.members =
+        vec![GroupMember { snapshot: format!("cut-{number}"), ..GroupMember::default() }];
+    let mut group = group(&namespace, &name);
+    (group.status.content, group.status.ready) = (content.meta.name.clone(), true);
+    api.put(content.into_object());
+    api.put(group.into_object());
     let mut pod = pod(&namespace, &format!("p{number}"), &name);
     pod.volumes.push(own());
     let mut claim = bound(&namespace, &format!("p{number}-own"));
@@ -168,6 +185,32 @@ pub(crate) fn content(namespace: &str, claim: &str) -> SnapshotContent {
         deletion: "Delete".to_owned(),
         source: ContentSource::Volume(format!("handle-of-{claim}")),
         ..SnapshotContent::default()
+    }
+}
+
+/// A group snapshot of the claims with the label of a claim's name.
+pub(crate) fn group(namespace: &str, claim: &str) -> GroupSnapshot {
+    let mut group =
+        GroupSnapshot { meta: Meta::named(namespace, format!("group-{claim}")), ..GroupSnapshot::default() };
+    group.meta.uid = format!("group-{claim}");
+    let labelled =
+        Requirement { key: claim.to_owned(), operator: "Exists".to_owned(), ..Requirement::default() };
+    group.source = GroupSource::Claims(vec![labelled]);
+    group.class = Some("weekly".to_owned());
+    group
+}
+
+/// The content of a claim's [`group`], before it is taken.
+pub(crate) fn group_content(namespace: &str, claim: &str) -> GroupSnapshotContent {
+    GroupSnapshotContent {
+        meta: Meta::named("", format!("groupsnapcontent-group-{claim}")),
+        group: Namespaced::new(namespace, format!("group-{claim}")),
+        group_uid: format!("group-{claim}"),
+        driver: DRIVER.to_owned(),
+        class: "weekly".to_owned(),
+        deletion: "Delete".to_owned(),
+        source: GroupContentSource::Volumes(vec![format!("handle-of-{claim}")]),
+        ..GroupSnapshotContent::default()
     }
 }
 

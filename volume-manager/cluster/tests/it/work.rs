@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::clock::TokioClock;
+use api::group_snapshot::GroupMember;
+use api::snapshot::SnapshotSource;
 use api::storage::DataSource;
 use api::{
-    ApiSource, Attachment, Bytes, Claim, ClaimPhase, Key, Pod, Resource, Snapshot, SnapshotContent, Volume,
+    ApiSource, Attachment, Bytes, Claim, ClaimPhase, GroupSnapshot, GroupSnapshotContent, Key, Kind, Object,
+    Pod, Resource, Snapshot, SnapshotContent, Volume,
 };
 use cluster::{
-    Attacher, AttacherConfig, Binder, Ephemeral, Modifier, ModifierConfig, Placement, Protection,
-    Provisioner, ProvisionerConfig, Resizer, ResizerConfig, SnapshotController, Snapshotter,
-    SnapshotterConfig,
+    Attacher, AttacherConfig, Binder, Ephemeral, GroupSnapshotController, GroupSnapshotter,
+    GroupSnapshotterConfig, Modifier, ModifierConfig, Placement, Protection, Provisioner, ProvisionerConfig,
+    Resizer, ResizerConfig, SnapshotController, Snapshotter, SnapshotterConfig,
 };
 use testing::MemoryApi;
 
@@ -29,11 +32,20 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// Starts a controller among few other claims and among many, and makes the same changes.
 async fn costs_the_same<R>(start: impl Fn(Arc<dyn ApiSource>) -> R, change: impl AsyncFn(&MemoryApi)) {
+    costs_the_same_among(others::add, start, change).await;
+}
+
+/// The same among other objects.
+async fn costs_the_same_among<R>(
+    add: impl Fn(&MemoryApi, usize),
+    start: impl Fn(Arc<dyn ApiSource>) -> R,
+    change: impl AsyncFn(&MemoryApi),
+) {
     let mut costs = Vec::new();
     for others in [100, 10_000] {
         let api = Arc::new(Counting::default());
         others::furnish(&api.inner);
-        (0..others).for_each(|number| others::add(&api.inner, number));
+        (0..others).for_each(|number| add(&api.inner, number));
         let _running = start(Arc::<Counting>::clone(&api));
         settle().await;
         api.take_read();
@@ -92,6 +104,35 @@ async fn binder_looks_at_what_has_changed() {
             api.remove(&claim.key());
             settle().await;
             assert_eq!(api.read::<Volume>("", "pv-new").expect("it was put in").phase, "Released");
+        },
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn free_volume_is_offered_to_one_claim_of_its_class() {
+    let unbound = |namespace: &str, name: &str| {
+        let mut claim = others::claim(namespace, name);
+        claim.spec.class = Some("by-hand".to_owned());
+        claim
+    };
+    let add = |api: &MemoryApi, number: usize| {
+        api.put(unbound(&format!("n{}", number / 10), &format!("c{number}")).into_object());
+    };
+    costs_the_same_among(
+        add,
+        |api| Binder::start(api, TokioClock::shared()),
+        async |api| {
+            for number in 0..3 {
+                let mut volume = others::volume(HERE, &format!("free-{number}"));
+                (volume.class, volume.claim, volume.phase) = ("by-hand".to_owned(), None, String::new());
+                put(api, volume).await;
+            }
+            let claims = api.all(Kind::Claim);
+            let is_bound = |object: &&Object| {
+                matches!(object, Object::Claim(claim) if claim.status.phase == ClaimPhase::Bound)
+            };
+            assert_eq!(claims.iter().filter(is_bound).count(), 3);
         },
     )
     .await;
@@ -244,6 +285,57 @@ async fn snapshotter_looks_at_what_has_changed() {
         content.meta.deleted = Some("now".to_owned());
         put(api, content).await;
         assert_eq!(api.read::<SnapshotContent>("", name), None);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_snapshot_controller_looks_at_what_has_changed() {
+    costs_the_same(
+        |api| GroupSnapshotController::start(api, TokioClock::shared()),
+        async |api| {
+            put(api, others::volume(HERE, "new")).await;
+            let mut claim = others::bound(HERE, "new");
+            claim.meta.labels.insert("new".to_owned(), String::new());
+            put(api, claim).await;
+            put(api, others::group(HERE, "new")).await;
+            let name = "groupsnapcontent-group-new";
+            let mut content: GroupSnapshotContent = api.read("", name).expect("it is made");
+            content.status.handle = "group".to_owned();
+            content.status.members = vec![GroupMember {
+                volume: "handle-of-new".to_owned(),
+                snapshot: "cut".to_owned(),
+                ..GroupMember::default()
+            }];
+            content.status.ready = true;
+            put(api, content).await;
+            assert!(api.read::<GroupSnapshot>(HERE, "group-new").expect("it was put in").status.ready);
+            let (snapshot, _) = GroupMember::names("group-new", "handle-of-new");
+            let member: Snapshot = api.read(HERE, &snapshot).expect("it is made");
+            assert_eq!(member.source, SnapshotSource::Claim("new".to_owned()));
+            delete::<GroupSnapshot>(api, HERE, "group-new").await;
+            assert_eq!(api.read::<GroupSnapshot>(HERE, "group-new"), None);
+        },
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_snapshotter_looks_at_what_has_changed() {
+    let start = |api| {
+        let config = GroupSnapshotterConfig::new(DRIVER);
+        GroupSnapshotter::start(config, api, TokioClock::shared(), Arc::new(Obedient))
+    };
+    costs_the_same(start, async |api| {
+        put(api, others::group_content(HERE, "new")).await;
+        let name = "groupsnapcontent-group-new";
+        let mut content: GroupSnapshotContent = api.read("", name).expect("it was put in");
+        assert_eq!((content.status.ready, content.status.members.len()), (true, 1));
+        let deleted = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+        content.meta.annotations.insert(deleted.to_owned(), "yes".to_owned());
+        content.meta.deleted = Some("now".to_owned());
+        put(api, content).await;
+        assert_eq!(api.read::<GroupSnapshotContent>("", name), None);
     })
     .await;
 }

@@ -136,11 +136,12 @@ impl SimulatedDriver {
         id
     }
 
-    /// The volumes that are not deleted, and the snapshots.
+    /// The volumes that are not deleted, the snapshots and their groups.
     pub(crate) fn possesses(&self) -> Vec<String> {
         let inner = self.open();
         let volumes = inner.volumes.iter().filter(|(id, volume)| !volume.deleted && !super::is_inline(id));
-        volumes.map(|(id, _)| id.clone()).chain(inner.snapshots.keys().cloned()).collect()
+        let copies = inner.snapshots.keys().chain(inner.groups.keys()).cloned();
+        volumes.map(|(id, _)| id.clone()).chain(copies).collect()
     }
 
     /// The attributes of a volume.

@@ -29,7 +29,7 @@ impl SnapshotService for SimulatedDriver {
         limit: Duration,
     ) -> Result<v1::DeleteSnapshotResponse, Status> {
         self.controller_call("DeleteSnapshot", request, limit, |driver, request| {
-            driver.drop_snapshot(&request.snapshot_id);
+            driver.drop_snapshot(&request.snapshot_id)?;
             Ok(v1::DeleteSnapshotResponse {})
         })
         .await
@@ -61,7 +61,8 @@ impl SimulatedDriver {
                 let id = self.next_id(name, "snap");
                 let mut inner = self.open();
                 let (size, unready) = (inner.volumes[source].granted, (inner.calls % 3) as u32);
-                inner.snapshots.insert(id.clone(), Snapshot { source: source.to_owned(), size, unready });
+                let (source, group) = (source.to_owned(), String::new());
+                inner.snapshots.insert(id.clone(), Snapshot { source, size, group, unready });
                 id
             }
         };
@@ -69,7 +70,7 @@ impl SimulatedDriver {
     }
 
     /// A snapshot as it is now. Each question brings it nearer to its readiness.
-    fn snapshot(&self, id: &str) -> Option<v1::Snapshot> {
+    pub(super) fn snapshot(&self, id: &str) -> Option<v1::Snapshot> {
         let mut inner = self.open();
         let snapshot = inner.snapshots.get_mut(id)?;
         let ready_to_use = snapshot.unready == 0;
@@ -79,14 +80,19 @@ impl SimulatedDriver {
             source_volume_id: snapshot.source.clone(),
             size_bytes: snapshot.size.cast_signed(),
             ready_to_use,
+            group_snapshot_id: snapshot.group.clone(),
             ..v1::Snapshot::default()
         })
     }
 
-    fn drop_snapshot(&self, id: &str) {
+    fn drop_snapshot(&self, id: &str) -> Result<(), Status> {
         let mut inner = self.open();
+        if inner.snapshots.get(id).is_some_and(|snapshot| !snapshot.group.is_empty()) {
+            return Err(Status::invalid_argument("the snapshot is part of a group"));
+        }
         inner.snapshots.remove(id);
         inner.ids.retain(|_, known| known != id);
+        Ok(())
     }
 
     pub(super) fn has_snapshot(&self, id: &str) -> Result<(), Status> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use fastrand::Rng;
 
-use super::Step;
 use super::writer::Writer;
+use super::{Step, groups};
 
 /// The world before the first step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub struct Scenario {
     /// Whether controllers make the volumes for claims that a user writes and deletes; otherwise they exist from the
     /// beginning.
     pub provisioned: bool,
+    /// Whether a user takes group snapshots of claims.
+    pub groups: bool,
     /// The number in a thousand requests of the controllers that get no answer, whether they take effect or not.
     pub api_faults: u32,
 }
@@ -133,6 +135,7 @@ impl Scenario {
             one_node: false,
             damage: false,
             provisioned: false,
+            groups: false,
             api_faults: 0,
         };
         scenario.controlled = scenario.attachable && random.bool();
@@ -160,6 +163,7 @@ impl Scenario {
         (self.forbidden, self.damage) = (false, false);
         self.neighbour = random.u32(..3) > 0;
         self.one_node = self.alone || self.neighbour && random.bool();
+        self.groups = self.volumes.len() > 1 && Rng::with_seed(self.seed ^ 0x6709).u32(..3) == 0;
     }
 
     /// Loses answers to controllers, in two of three scenarios that have some.
@@ -172,6 +176,10 @@ impl Scenario {
 
     /// A script of a number of steps for this scenario.
     pub fn script(&self, steps: usize) -> Vec<Step> {
-        Writer::new(self).write(steps)
+        let steps = Writer::new(self).write(steps);
+        match self.groups {
+            true => groups::among(self, steps),
+            false => steps,
+        }
     }
 }

@@ -94,6 +94,25 @@ pub enum Step {
     DeleteSnapshot {
         snapshot: u32,
     },
+    /// A user asks for a group snapshot of those of these claims that exist.
+    AddGroup {
+        /// Its number.
+        group: u32,
+        /// The claims' indices in [`Scenario::volumes`](super::Scenario::volumes).
+        volumes: Vec<usize>,
+    },
+    /// A user deletes a group snapshot.
+    DeleteGroup {
+        /// Its number.
+        group: u32,
+    },
+    /// A user deletes the snapshot of one claim of a group alone.
+    DeleteMember {
+        /// The group's number.
+        group: u32,
+        /// The claim's index in [`Scenario::volumes`](super::Scenario::volumes).
+        volume: usize,
+    },
     /// A user asks for other attributes of a volume.
     Modify {
         /// Its index in [`Scenario::volumes`](super::Scenario::volumes).
@@ -135,6 +154,8 @@ pub enum Origin {
     Volume(usize),
     /// A snapshot, by its number.
     Snapshot(u32),
+    /// The snapshot of a claim that is part of a group, by the group's number and the claim's index.
+    Member(u32, usize),
 }
 
 /// A class of attributes.
@@ -197,6 +218,9 @@ impl fmt::Display for Step {
                 match from {
                     Some(Origin::Volume(source)) => write!(f, " as a copy of claim {source}"),
                     Some(Origin::Snapshot(source)) => write!(f, " from snapshot {source}"),
+                    Some(Origin::Member(group, claim)) => {
+                        write!(f, " from the snapshot of claim {claim} in group {group}")
+                    }
                     None => Ok(()),
                 }
             }
@@ -204,6 +228,13 @@ impl fmt::Display for Step {
             Self::DeleteClaim { volume } => write!(f, "delete claim {volume}"),
             Self::AddSnapshot { snapshot, volume } => write!(f, "add snapshot {snapshot} of claim {volume}"),
             Self::DeleteSnapshot { snapshot } => write!(f, "delete snapshot {snapshot}"),
+            Self::AddGroup { group, volumes } => {
+                write!(f, "add group snapshot {group} of claims {volumes:?}")
+            }
+            Self::DeleteGroup { group } => write!(f, "delete group snapshot {group}"),
+            Self::DeleteMember { group, volume } => {
+                write!(f, "delete the snapshot of claim {volume} in group {group}")
+            }
             Self::Modify { volume, class } => write!(f, "change claim {volume} to class {class:?}"),
             Self::AddElsewhere { pod, volumes } => {
                 write!(f, "add pod {pod} with volumes {volumes:?} to the other node")

@@ -130,13 +130,7 @@ impl Check for Restored {
                 let uid = text(&content["spec"]["volumeSnapshotRef"], "uid");
                 let Some(claims) = self.0.get(uid) else { return };
                 report.tried();
-                let is_waiting = |(name, uid): &&(String, String)| {
-                    let claim = books.object(ObjectKind::Claim, name);
-                    claim.is_some_and(|claim| {
-                        text(&claim["metadata"], "uid") == uid && text(&claim["status"], "phase") == "Pending"
-                    })
-                };
-                if let Some((claim, _)) = claims.iter().find(is_waiting) {
+                if let Some((claim, _)) = claims.iter().find(|claim| is_waiting(books, claim)) {
                     report.broken(&start.method, "deleted while a claim was made from it", claim.as_str());
                 }
             }
@@ -145,8 +139,16 @@ impl Check for Restored {
     }
 }
 
+/// Whether a claim that was being made is still being made.
+pub(super) fn is_waiting(books: &Books, (name, uid): &(String, String)) -> bool {
+    let claim = books.object(ObjectKind::Claim, name);
+    claim.is_some_and(|claim| {
+        text(&claim["metadata"], "uid") == uid && text(&claim["status"], "phase") == "Pending"
+    })
+}
+
 /// The claims that are being made from a snapshot, with their identities.
-fn restored(books: &Books, snapshot: &str) -> BTreeSet<(String, String)> {
+pub(super) fn restored(books: &Books, snapshot: &str) -> BTreeSet<(String, String)> {
     let Some((namespace, name)) = snapshot.split_once('/') else { return BTreeSet::new() };
     let from = |(claim, body): &(&str, &Value)| {
         let source = &body["spec"]["dataSource"];

@@ -42,6 +42,8 @@ pub(super) fn read_back(resource: &Resource, known: &Object, document: &Value) -
         | Kind::Attachment
         | Kind::Snapshot
         | Kind::SnapshotContent
+        | Kind::GroupSnapshot
+        | Kind::GroupSnapshotContent
         | Kind::Notification => (json!({ "kind": "ConfigMap", "metadata": document["metadata"] }), true),
         _ => (document.clone(), false),
     };

@@ -1,0 +1,244 @@
+//! Group snapshots. Only those are judged that a controller has a content for: a case takes others itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::copies::{is_waiting, restored};
+use super::{has_finalizer, is_deleting, started};
+use crate::event::{ApiChange, Event, ObjectKind, RpcEnd, TraceLine, Verb};
+use crate::rule::books::text;
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+/// The beginning of the names that a group snapshotter asks for; the rest is the identity of a group snapshot.
+const NAME: &str = "groupsnapshot-";
+/// On a content: the driver was asked for it, and its answer is not known.
+const BEING_CREATED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
+/// On a content: the driver may have the group.
+const CONTENT: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
+
+const CREATE: &str = "CreateVolumeGroupSnapshot";
+const DELETE: &str = "DeleteVolumeGroupSnapshot";
+
+/// The content of the group snapshot with this identity.
+fn content<'a>(books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
+    let mut contents = books.objects_of(ObjectKind::GroupSnapshotContent);
+    contents.find(|(_, body)| text(&body["spec"]["volumeGroupSnapshotRef"], "uid") == uid)
+}
+
+/// The identity of the group snapshot that a call is for.
+fn uid<'a>(books: &'a Books, end: &RpcEnd) -> Option<&'a str> {
+    let call = books.calls.get(&end.id).filter(|call| call.method == CREATE)?;
+    let uid = call.request().name().strip_prefix(NAME)?;
+    content(books, uid).map(|_| uid)
+}
+
+pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
+    id: "INV-102",
+    sentence: "a driver is asked for a group snapshot only when its content says so, and is kept",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(start) = started(line, CREATE) else { return };
+        let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
+        let Some((name, body)) = content(books, uid) else { return };
+        report.tried();
+        let is_announced = body["metadata"]["annotations"][BEING_CREATED].is_string();
+        if !is_announced || !has_finalizer(body, CONTENT) {
+            report.broken(&start.method, "asked for a group snapshot that is written nowhere", name);
+        }
+    }),
+};
+
+pub(in super::super) static CONTENT_OUTLIVES_GROUP: Rule = Rule {
+    id: "INV-103",
+    sentence: "the content of a group snapshot that is to be deleted stays until the driver has deleted the group",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Taken::default())),
+};
+
+/// The identities of the group snapshots that the driver has, by handle.
+#[derive(Default)]
+struct Taken(BTreeMap<String, String>);
+
+impl Check for Taken {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcEnd(end) => {
+                if let Some(uid) = uid(books, end).filter(|_| end.code == "OK") {
+                    self.0.insert(end.response().taken_group().to_owned(), uid.to_owned());
+                }
+                let deletion = books.calls.get(&end.id).filter(|call| call.method == DELETE);
+                if let Some(call) = deletion.filter(|_| end.code == "OK") {
+                    self.0.remove(call.request().group_id());
+                }
+            }
+            Event::Api(change) if change.verb == Verb::Delete => self.gone(books, change, report),
+            _ => {}
+        }
+    }
+}
+
+impl Taken {
+    fn gone(&self, books: &Books, change: &ApiChange, report: &mut Report) {
+        if change.kind != ObjectKind::GroupSnapshotContent {
+            return;
+        }
+        let Some(body) = books.object(change.kind, &change.object) else { return };
+        if text(&body["spec"], "deletionPolicy") != "Delete" {
+            return;
+        }
+        report.tried();
+        let uid = text(&body["spec"]["volumeGroupSnapshotRef"], "uid");
+        if let Some((handle, _)) = self.0.iter().find(|(_, taken)| *taken == uid) {
+            report.broken("", "the content of a group snapshot was gone before the group", handle.as_str());
+        }
+    }
+}
+
+pub(in super::super) static MEMBER_GOES_WITH_ITS_GROUP: Rule = Rule {
+    id: "INV-104",
+    sentence: "a snapshot that the driver took as a part of a group is not deleted alone",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Members::default())),
+};
+
+/// The handles of the snapshots of groups.
+#[derive(Default)]
+struct Members(BTreeSet<String>);
+
+impl Check for Members {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcEnd(end) if end.code == "OK" && uid(books, end).is_some() => {
+                report.tried();
+                self.0.extend(end.response().members().map(str::to_owned));
+            }
+            Event::RpcStart(start) if start.method == "DeleteSnapshot" => {
+                let handle = start.request().snapshot_id();
+                if self.0.contains(handle) {
+                    report.broken(&start.method, "a snapshot of a group was deleted alone", handle);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
+    id: "INV-105",
+    sentence: "a group snapshot is not deleted while a claim that was there before is made from one of its snapshots",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::With(|| Box::new(Restored::default())),
+};
+
+/// The claims that were being made from a group's snapshots when it was deleted, by the group's identity.
+#[derive(Default)]
+struct Restored(BTreeMap<String, BTreeSet<(String, String)>>);
+
+impl Check for Restored {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::Api(change) if is_new_deletion(books, change) => {
+                let uid = text(&change.body["metadata"], "uid").to_owned();
+                let claims = members(books, &uid).flat_map(|member| restored(books, member)).collect();
+                self.0.insert(uid, claims);
+            }
+            Event::RpcStart(start) if start.method == DELETE => {
+                let handle = start.request().group_id();
+                let mut contents = books.objects_of(ObjectKind::GroupSnapshotContent);
+                let content =
+                    contents.find(|(_, body)| text(&body["status"], "volumeGroupSnapshotHandle") == handle);
+                let Some((_, content)) = content else { return };
+                let uid = text(&content["spec"]["volumeGroupSnapshotRef"], "uid");
+                let Some(claims) = self.0.get(uid) else { return };
+                report.tried();
+                if let Some((claim, _)) = claims.iter().find(|claim| is_waiting(books, claim)) {
+                    let cause = "deleted while a claim was made from one of its snapshots";
+                    report.broken(&start.method, cause, claim.as_str());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a change is the first that marks a group snapshot as being deleted.
+fn is_new_deletion(books: &Books, change: &ApiChange) -> bool {
+    let is_marked = change.kind == ObjectKind::GroupSnapshot && is_deleting(&change.body);
+    is_marked && !books.object(change.kind, &change.object).is_some_and(is_deleting)
+}
+
+/// The snapshots of a group.
+fn members<'a>(books: &'a Books, group: &str) -> impl Iterator<Item = &'a str> {
+    let is_member = move |(_, body): &(&str, &Value)| {
+        let owners = body["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.into_iter().any(|owner| owner["uid"] == group)
+    };
+    books.objects_of(ObjectKind::Snapshot).filter(is_member).map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps, passes_over};
+
+    fn content(change: &str) -> String {
+        format!("api update VolumeGroupSnapshotContent c controller {change}\n")
+    }
+
+    const BOUND: &str = r#"api create VolumeGroupSnapshotContent c controller {"spec":{"deletionPolicy":"Delete","volumeGroupSnapshotRef":{"namespace":"n","name":"g","uid":"1"}}}
+    "#;
+    const TAKEN: &str = r#"calls CreateVolumeGroupSnapshot {"name":"groupsnapshot-1","sourceVolumeIds":["v"]} {"groupSnapshot":{"groupSnapshotId":"h","snapshots":[{"snapshotId":"m","groupSnapshotId":"h"}]}} OK
+    "#;
+    const DELETED: &str = "calls DeleteVolumeGroupSnapshot {\"groupSnapshotId\":\"h\"} {} OK\n";
+
+    #[test]
+    fn group_is_announced_before_it_is_taken() {
+        let rule = &ANNOUNCED_BEFORE_TAKEN;
+        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{CONTENT}\"]}}}}"));
+        let told = content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
+        keeps(rule, &[BOUND, &kept, &told, TAKEN].concat(), &[]);
+        let cause = "asked for a group snapshot that is written nowhere";
+        breaks(rule, cause, &[BOUND, &kept, TAKEN].concat(), &[]);
+        breaks(rule, cause, &[BOUND, &told, TAKEN].concat(), &[]);
+        passes_over(rule, TAKEN, &[]);
+    }
+
+    #[test]
+    fn content_outlives_its_group() {
+        let rule = &CONTENT_OUTLIVES_GROUP;
+        let gone = "api delete VolumeGroupSnapshotContent c controller\n";
+        keeps(rule, &[BOUND, TAKEN, DELETED, gone].concat(), &[]);
+        let cause = "the content of a group snapshot was gone before the group";
+        breaks(rule, cause, &[BOUND, TAKEN, gone].concat(), &[]);
+    }
+
+    #[test]
+    fn member_is_not_deleted_alone() {
+        let rule = &MEMBER_GOES_WITH_ITS_GROUP;
+        let of = |id: &str| format!("calls DeleteSnapshot {{\"snapshotId\":\"{id}\"}} {{}} OK\n");
+        keeps(rule, &[BOUND, TAKEN, &of("x"), DELETED].concat(), &[]);
+        breaks(rule, "a snapshot of a group was deleted alone", &[BOUND, TAKEN, &of("m")].concat(), &[]);
+        passes_over(rule, &[TAKEN, &of("m")].concat(), &[]);
+    }
+
+    #[test]
+    fn group_waits_for_the_claims_made_from_its_snapshots() {
+        let rule = &NOT_WHILE_RESTORED;
+        let claim = |phase: &str| {
+            format!(
+                "api update PersistentVolumeClaim n/c case {{\"metadata\":{{\"uid\":\"9\"}},\"spec\":{{\"dataSource\":{{\"kind\":\"VolumeSnapshot\",\"name\":\"s\"}}}},\"status\":{{\"phase\":\"{phase}\"}}}}\n"
+            )
+        };
+        let member = r#"api create VolumeSnapshot n/s controller {"metadata":{"ownerReferences":[{"uid":"1"}]}}
+        "#;
+        let going = r#"api update VolumeGroupSnapshot n/g case {"metadata":{"uid":"1","deletionTimestamp":"now"}}
+        "#;
+        let handle = content("{\"status\":{\"volumeGroupSnapshotHandle\":\"h\"}}");
+        let (waits, bound) = (claim("Pending"), claim("Bound"));
+        keeps(rule, &[BOUND, &handle, member, &waits, going, &bound, DELETED].concat(), &[]);
+        keeps(rule, &[BOUND, &handle, member, going, &waits, DELETED].concat(), &[]);
+        let cause = "deleted while a claim was made from one of its snapshots";
+        breaks(rule, cause, &[BOUND, &handle, member, &waits, going, DELETED].concat(), &[]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The snapshots of a group, each with its content: written once the driver has taken the group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::group_snapshot::{GroupContentSource, GroupMember};
+use api::snapshot::{ContentSource, ContentStatus, SnapshotSource};
+use api::{
+    GroupSnapshot, GroupSnapshotContent, Key, Kind, Meta, Owner, Patch, PatchBody, Resource, Snapshot,
+    SnapshotContent, Volume,
+};
+
+use super::binding::Hands;
+use super::{SECRET_NAME, SECRET_NAMESPACE};
+use crate::Trouble;
+use crate::found::find;
+use crate::snapshotter::{self, GROUP_HANDLE, IN_GROUP};
+
+impl Hands {
+    /// Writes a snapshot and its content for each snapshot of a group that was taken for a group snapshot.
+    pub(super) async fn make_members(
+        &self,
+        group: &GroupSnapshot,
+        content: &GroupSnapshotContent,
+    ) -> Result<(), Trouble> {
+        if content.status.handle.is_empty() || !matches!(content.source, GroupContentSource::Volumes(_)) {
+            return Ok(());
+        }
+        for member in &content.status.members {
+            let volume = match self.volume_with(&content.driver, &member.volume) {
+                Some(name) => find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, name)).await?,
+                None => None,
+            };
+            // First the snapshot: what is deleted with the group is found by its snapshots, and a content without one would stay.
+            let snapshot = self.member_snapshot(group, member, volume.as_deref()).await?;
+            self.member_content(&snapshot, content, member, volume.as_deref()).await?;
+        }
+        Ok(())
+    }
+
+    async fn member_content(
+        &self,
+        snapshot: &Snapshot,
+        of_group: &GroupSnapshotContent,
+        member: &GroupMember,
+        volume: Option<&Volume>,
+    ) -> Result<(), Trouble> {
+        let mut meta = Meta::named("", GroupMember::content_of(&snapshot.meta.name));
+        meta.annotations = annotations(of_group);
+        let content = SnapshotContent {
+            meta,
+            snapshot: snapshot.key().namespaced_name(),
+            snapshot_uid: snapshot.meta.uid.clone(),
+            driver: of_group.driver.clone(),
+            deletion: of_group.deletion.clone(),
+            source: ContentSource::Volume(member.volume.clone()),
+            source_mode: volume.and_then(|volume| volume.mode),
+            ..SnapshotContent::default()
+        };
+        let status = ContentStatus {
+            handle: member.snapshot.clone(),
+            ready: member.ready,
+            restore_size: member.restore_size,
+            group: of_group.status.handle.clone(),
+            error: None,
+        };
+        let key = content.key();
+        let found = match find::<SnapshotContent>(&*self.api, &key).await? {
+            Some(found) => found,
+            None => self.made(content).await?,
+        };
+        if found.status.handle.is_empty() && !found.meta.is_deleting() {
+            self.api.patch(Patch::of(key, PatchBody::ContentStatus(status))).await?;
+        }
+        Ok(())
+    }
+
+    async fn member_snapshot(
+        &self,
+        group: &GroupSnapshot,
+        member: &GroupMember,
+        volume: Option<&Volume>,
+    ) -> Result<Arc<Snapshot>, Trouble> {
+        let (name, _) = GroupMember::names(&group.meta.uid, &member.volume);
+        let mut meta = Meta::named(&group.meta.namespace, name);
+        meta.finalizers.push(IN_GROUP.to_owned());
+        meta.owners.push(Owner {
+            api_version: "groupsnapshot.storage.k8s.io/v1".to_owned(),
+            kind: Kind::GroupSnapshot.as_str().to_owned(),
+            name: group.meta.name.clone(),
+            uid: group.meta.uid.clone(),
+            ..Owner::default()
+        });
+        let claim = volume.and_then(|volume| volume.claim.as_ref()).map(|claim| claim.claim.name.clone());
+        let source = SnapshotSource::Claim(claim.unwrap_or_default());
+        let snapshot = Snapshot { meta, source, ..Snapshot::default() };
+        match find::<Snapshot>(&*self.api, &snapshot.key()).await? {
+            Some(found) => Ok(found),
+            None => self.made(snapshot).await,
+        }
+    }
+
+    /// Makes an object, and answers it. One that exists already was made by an attempt whose answer was lost; it is
+    /// looked at again.
+    async fn made<R: Resource>(&self, object: R) -> Result<Arc<R>, Trouble> {
+        let made = self.api.create(object.clone().into_object()).await?;
+        Ok(R::from_object(made).unwrap_or_else(|| Arc::new(object)))
+    }
+
+    /// The snapshots of a group, as they are now.
+    pub(super) async fn members(&self, group: &GroupSnapshot) -> Result<Vec<Arc<Snapshot>>, Trouble> {
+        let mut all = api::list_in::<Snapshot>(&*self.api, &group.meta.namespace).await?;
+        all.retain(|snapshot| {
+            snapshotter::group_of(snapshot).is_some_and(|owner| owner.uid == group.meta.uid)
+        });
+        Ok(all)
+    }
+}
+
+/// The annotations of the content of a group's snapshot.
+fn annotations(of_group: &GroupSnapshotContent) -> BTreeMap<String, String> {
+    let secret = [(SECRET_NAME, snapshotter::SECRET_NAME), (SECRET_NAMESPACE, snapshotter::SECRET_NAMESPACE)];
+    let secret = secret.into_iter().filter_map(|(of_group_content, of_content)| {
+        let value = of_group.meta.annotations.get(of_group_content)?;
+        Some((of_content.to_owned(), value.clone()))
+    });
+    secret.chain([(GROUP_HANDLE.to_owned(), of_group.status.handle.clone())]).collect()
+}

@@ -1,0 +1,93 @@
+//! A group snapshot that is deleted: its content is told, and goes first where its policy wants that. Its snapshots go
+//! with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{
+    Claim, ClaimPhase, GroupSnapshot, GroupSnapshotContent, Key, Kind, Patch, PatchBody, Resource, Severity,
+    Snapshot,
+};
+
+use super::binding::{Hands, expected_content, names};
+use super::{BEING_DELETED, BOUND};
+use crate::Trouble;
+use crate::found::{find, release};
+use crate::snapshotter::display;
+
+impl Hands {
+    pub(super) async fn let_go(&self, group: &GroupSnapshot) -> Result<(), Trouble> {
+        let content = self.content_of_deleted(group).await?;
+        let members = self.members(group).await?;
+        self.refuse_while_restored(group, &members).await?;
+        if let Some(content) = &content {
+            self.content_goes(content).await?;
+        }
+        for member in members.iter().filter(|member| !member.meta.is_deleting()) {
+            self.goes(&member.key()).await?;
+        }
+        match content {
+            // With its end the group snapshot comes again.
+            Some(content) if content.deletion == "Delete" => Ok(()),
+            _ => release(&*self.api, &group.key(), &group.meta, &[BOUND]).await,
+        }
+    }
+
+    /// Tells a content that its group snapshot is being deleted, and deletes it where its policy says so.
+    async fn content_goes(&self, content: &GroupSnapshotContent) -> Result<(), Trouble> {
+        let key = content.key();
+        if !content.meta.annotations.contains_key(BEING_DELETED) {
+            let annotations = BTreeMap::from([(BEING_DELETED.to_owned(), Some("yes".to_owned()))]);
+            let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
+            self.api.patch(Patch::of(key.clone(), body)).await?;
+        }
+        match content.deletion == "Delete" && !content.meta.is_deleting() {
+            true => self.goes(&key).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn goes(&self, key: &Key) -> Result<(), Trouble> {
+        match self.api.delete(key).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The content that belongs to a group snapshot, also where only the content says so yet.
+    async fn content_of_deleted(
+        &self,
+        group: &GroupSnapshot,
+    ) -> Result<Option<Arc<GroupSnapshotContent>>, Trouble> {
+        let name = match group.status.content.as_str() {
+            "" => expected_content(group),
+            bound => bound.to_owned(),
+        };
+        let key = Key::cluster(Kind::GroupSnapshotContent, name);
+        let content = find::<GroupSnapshotContent>(&*self.api, &key).await?;
+        Ok(content.filter(|content| !content.group_uid.is_empty() && names(content, group)))
+    }
+
+    async fn refuse_while_restored(
+        &self,
+        group: &GroupSnapshot,
+        members: &[Arc<Snapshot>],
+    ) -> Result<(), Trouble> {
+        if members.is_empty() {
+            return Ok(());
+        }
+        let claims = api::list_in::<Claim>(&*self.api, &group.meta.namespace).await?;
+        let source_of = |claim: &Arc<Claim>| {
+            let source = claim.spec.data_source.as_ref().filter(|source| source.kind == "VolumeSnapshot")?;
+            let member = members.iter().find(|member| member.meta.name == source.name)?;
+            (claim.status.phase == ClaimPhase::Pending).then(|| (claim.key(), member.key()))
+        };
+        let Some((claim, member)) = claims.iter().find_map(source_of) else { return Ok(()) };
+        let (member, name) = (display(&member), display(&group.key()));
+        let message = format!(
+            "Snapshot {member} belonging to VolumeGroupSnapshot {name} is being used to restore a PVC"
+        );
+        self.tell(group, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
+        Err(Trouble::until(claim, message))
+    }
+}
