@@ -55,6 +55,9 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
         &["csi::identity", "csi::capacity", "csi::fields"],
     ),
     (&["--backing", "directory"], &["csi::order", "csi::paths"]),
+    (&["--without", "online-expansion"], &["csi::claims", "csi::growth"]),
+    (&["--max-volumes=1"], &["csi::copies", "csi::snapshots"]),
+    (&["--max-volumes=2"], &["csi::load"]),
 ];
 
 /// Every case can run against some driver: a case that needs the lack of an ability runs against a driver without it.

@@ -55,8 +55,20 @@ impl Cleaner<'_> {
 
     fn abilities(&self, abilities: &mut Abilities) {
         // `says` holds names that cases compare; code that shows them cleans them.
-        let Abilities { says: _, no_block, no_filesystem, no_shared, wrong, odd, last_words, .. } = abilities;
-        self.texts([no_block, no_filesystem, no_shared].into_iter().flatten());
+        let Abilities {
+            says: _,
+            no_block,
+            no_filesystem,
+            no_shared,
+            no_shared_by_nodes,
+            wrong,
+            odd,
+            last_words,
+            bounds: _,
+            disks_limited: _,
+            outlives_sigterm: _,
+        } = abilities;
+        self.texts([no_block, no_filesystem, no_shared, no_shared_by_nodes].into_iter().flatten());
         for WrongAnswer { method: _, promise: _, cause, detail, is_fatal: _ } in wrong {
             self.texts([cause, detail]);
         }

@@ -19,7 +19,7 @@ pub const ID: &str = "first_questions";
 
 const PROVES: &str = "The driver answers the calls that come before any volume as CSI requires.";
 
-/// The failed case for the wrong answers; `None` if all answers were right.
+/// The case for the wrong answers; `None` if all answers were right. Advice that is not followed fails nothing.
 pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again: &str) -> Option<CaseReport> {
     if wrong.is_empty() {
         return None;
@@ -29,9 +29,11 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
     let cause = cause.chain(last_words.iter().map(|line| format!("  {line}"))).collect();
     let breakage =
         Breakage { after: String::new(), at: at.clone(), expected: None, actual: None, cause, event: None };
+    let findings: Vec<Finding> = wrong.iter().map(finding).collect();
+    let is_broken = findings.iter().any(Finding::is_fault) || wrong.iter().any(|answer| answer.is_fatal);
     Some(CaseReport {
         id: CaseId::new(ID),
-        status: Status::Failed,
+        status: if is_broken { Status::Failed } else { Status::Passed },
         seconds: 0.0,
         number: 1,
         of: total,
@@ -39,7 +41,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
         at,
         reasons: vec![],
         breakage: (!last_words.is_empty()).then_some(breakage),
-        findings: wrong.iter().map(finding).collect(),
+        findings,
         judged: Judged::default(),
         not_tried: vec![],
         left_behind: vec![],
@@ -94,6 +96,13 @@ mod tests {
         let contracts: Vec<_> = case.findings.iter().map(|finding| finding.contract.as_str()).collect();
         assert_eq!(contracts, ["DRV-007", ID]);
         assert_eq!(case.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
+    }
+
+    #[test]
+    fn advice_that_is_not_followed_fails_nothing() {
+        let advice = WrongAnswer { is_fatal: false, ..answer(Some("DRV-006")) };
+        let case = report(&[advice], &[], 3, "volproof run").unwrap();
+        assert_eq!((case.status, case.findings.len()), (Status::Passed, 1));
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub fn nearest(typed: &str, ids: &[CaseId]) -> Vec<CaseId> {
     };
     let mut ranked: Vec<(f64, &CaseId)> = ids.iter().map(|id| (likeness(id), id)).collect();
     ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    ranked.into_iter().filter(|(likeness, _)| *likeness > 0.7).take(3).map(|(_, id)| id.clone()).collect()
+    ranked.into_iter().filter(|(likeness, _)| *likeness > 0.65).take(3).map(|(_, id)| id.clone()).collect()
 }
 
 /// The status and the reasons of a case that cannot run; none if it can.

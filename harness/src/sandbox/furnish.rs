@@ -22,6 +22,7 @@ pub(super) fn furnish(
     attach("a private root", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let mut machine = contain(layout, options);
     let mut devices = machine.devices()?;
+    devices.extend(machine.own_devices()?);
     if machine.bounds.open_because.is_some() {
         let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         attach("proc", Path::new("/proc"), Some("proc"), proc_flags, None)?;

@@ -150,6 +150,15 @@ impl Machine {
         self.layers.first().is_some_and(Layer::is_full)
     }
 
+    /// The devices of the directories that the sandbox has for itself: none if it is open to the machine.
+    pub(super) fn own_devices(&self) -> Result<Vec<u64>, SandboxError> {
+        if self.bounds.open_because.is_some() {
+            return Ok(vec![]);
+        }
+        let own = OWN.iter().map(|(path, ..)| Path::new("/").join(path));
+        own.filter(|path| !self.bounds.open.contains(path)).map(|path| device_of(&path)).collect()
+    }
+
     /// The devices of the layers.
     pub(super) fn devices(&self) -> Result<Vec<u64>, SandboxError> {
         self.layers.iter().map(|layer| device_of(&layer.at)).collect()

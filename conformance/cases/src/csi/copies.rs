@@ -40,7 +40,7 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
 /// A clone of a device has what was on its source, and keeps it when the source changes.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Block, Root, Loop, Persistent], driver = Shared)]
+#[case(needs = [Clones, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = used_and_detached(cx, &disk, "before").await?;

@@ -12,7 +12,7 @@ const GET: &str = "GetVolumeGroupSnapshot";
 /// A group has a snapshot of each volume, and a volume that is restored from a snapshot has the data of its source.
 ///
 /// CSI, CreateVolumeGroupSnapshot: all snapshots MUST be taken at the same point in time.
-#[case(needs = [GroupSnapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
+#[case(needs = [GroupSnapshots, Snapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
     let one = cx.volume("one").block().create().await?;
     let two = cx.volume("two").block().create().await?;
@@ -152,7 +152,7 @@ async fn group_outlives_a_restart(cx: &mut Cx) -> Result {
 /// A snapshot of a group is not deleted alone.
 ///
 /// CSI, DeleteSnapshot: INVALID_ARGUMENT if the snapshot is part of a group.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+#[case(needs = [GroupSnapshots, Snapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let group = take(cx, &[&one, &two]).await?;

@@ -98,7 +98,7 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
 /// A snapshot of a device has what was on it when it was taken, and nothing that was written later.
 ///
 /// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
-#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -125,7 +125,7 @@ async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
 /// A snapshot of a file system in use has what was written before it was taken, and nothing that was written later.
 ///
 /// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

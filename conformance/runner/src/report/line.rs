@@ -358,7 +358,11 @@ impl Display for FindingLine<'_> {
         let style = palette.odd;
         let word = word(&found.finding);
         writeln!(f, "{style}{word:>12}{style:#} {}", found.finding.sentence)?;
-        writeln!(f, "{:12} {} in {}", "", found.finding.contract, found.case)?;
+        // A story that was not seen has the id of its case.
+        match found.finding.contract == found.case.as_str() {
+            true => writeln!(f, "{:12} in {}", "", found.case)?,
+            false => writeln!(f, "{:12} {} in {}", "", found.finding.contract, found.case)?,
+        }
         match found.also_in.as_slice() {
             [] => Ok(()),
             others => writeln!(f, "{:12} also in {}", "", named(others)),

@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::group_snapshot::GroupSource;
 use api::snapshot::SnapshotSource;
 use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource, Requirement};
 use api::{
-    AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta, Notification,
-    PersistentSource, Severity, Snapshot, Volume, VolumeMode,
+    AccessMode, Attachment, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta,
+    Notification, PersistentSource, Severity, Snapshot, Volume, VolumeMode,
 };
 use harness::api_server::Provisioned;
 
@@ -23,6 +23,9 @@ const CLASS: &str = "volproof";
 
 /// The time for the controllers: the limit of one of their calls, and a second try.
 const LIMIT: Duration = Duration::from_secs(12);
+
+/// The time for a volume that no pod has to be detached.
+const DETACHED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The claims that a case leaves to the controllers.
 #[derive(Debug, Default)]
@@ -276,6 +279,14 @@ impl Bed {
 
     /// Grows a claim as a user does, and waits for the controller's part.
     pub(crate) async fn claim_grows(&self, claim: &str, size: u64) -> Result {
+        if self.attaches() && !self.says().plugin.contains("ONLINE") {
+            // The controller would be refused, and ask again, until the volume is detached.
+            let attached = || !self.api_server.list::<Attachment>().is_empty();
+            let end = Instant::now() + DETACHED_WITHIN;
+            while attached() && Instant::now() < end {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
         self.api_server.grow(claim, size).await.map_err(|error| StepError::Broken(chain(&error)))
     }
 }

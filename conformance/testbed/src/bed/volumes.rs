@@ -70,6 +70,14 @@ impl Bed {
     }
 }
 
+impl Bed {
+    /// The size of a volume for which a case asks for none.
+    pub(crate) fn ordinary_size(&self) -> u64 {
+        let request = VolumeRequest::new("", self.manifest());
+        request.size.max(least_size(&request.fs_type))
+    }
+}
+
 /// Whether an error is the driver's refusal of the request, and not a lack of space or of an answer.
 fn is_refusal(status: &Status) -> bool {
     let is_transient = matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted);

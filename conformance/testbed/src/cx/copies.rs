@@ -100,9 +100,9 @@ impl Cx {
         self.call("DeleteVolume", json!({ "volumeId": self.handle(volume) }))
     }
 
-    /// The default size of volumes.
+    /// The default size of volumes, or the least one of their file system if that is larger.
     pub fn ordinary_size(&self) -> u64 {
-        self.shared.bed.manifest().volume_size()
+        self.shared.bed.ordinary_size()
     }
 
     /// Whether volumes may grow while a pod has them.
