@@ -179,6 +179,34 @@ fn driver_that_asks_for_another_try_is_not_accused() {
     assert_eq!(ended.code, Some(1), "{}", ended.told());
 }
 
+/// Whether this process has CAP_SYS_RESOURCE, by the text of its status.
+fn may_grow_in_use() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() >> 24 & 1 == 1
+}
+
+/// The kernel lets only a process with CAP_SYS_RESOURCE grow an ext4 that is mounted.
+#[test]
+#[file_serial(root)]
+fn growth_that_the_machine_forbids_is_not_the_drivers_fault() {
+    if !has_root() {
+        return;
+    }
+    let fault =
+        r#"--fault '{"method":"NodeExpandVolume","code":13,"message":"Permission denied to resize"}'"#;
+    let ended = run_fake(fault, "csi::growth::unused_file_system_grows");
+    let parties: Vec<String> = ended.results().findings().into_iter().map(|finding| finding.party).collect();
+    let expected = match may_grow_in_use() {
+        true => (Some(1), vec!["driver".to_owned()]),
+        false => (Some(4), vec!["environment".to_owned()]),
+    };
+    assert_eq!((ended.code, parties), expected, "{}", ended.told());
+    // A wrong request is refused whatever the machine forbids.
+    let ended = run_fake(fault, "csi::growth::growth_of_an_unknown_volume_is_not_found");
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+}
+
 #[test]
 #[file_serial(root)]
 fn list_without_an_end_is_the_drivers_fault() {

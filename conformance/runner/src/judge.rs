@@ -464,12 +464,17 @@ pub(crate) fn after_the_end(found: &Finding) -> Finding {
 /// The finding of a machine that lacks a resource; `said` names the resource and the remedy.
 pub(crate) fn environment(said: &str) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);
+    // A wait that the load cut short does not tell what would have come: a driver that is broken waits as well.
+    let fault = if cause == OVERLOADED { NOT_KNOWN } else { ACQUITTAL };
     Finding {
         party: Party::Environment,
-        sentence: format!("Not the driver's fault: {said}."),
+        sentence: format!("{fault}{said}."),
         ..blank(ENVIRONMENT, "", cause)
     }
 }
+
+/// The beginning of the text about a load for which a wait ended early.
+const OVERLOADED: &str = "the machine was overloaded";
 
 /// The contract of a machine that lacks a resource, which is no numbered promise.
 pub(crate) const ENVIRONMENT: &str = "environment";

@@ -233,8 +233,20 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
     outcome
 }
 
+/// The beginning of the ids of promises about sizes.
+const ABOUT_GROWTH: &str = "DRV-08";
+
 /// The failure with this machine as its cause, if that has kept the driver from growing a file system.
 fn blame_the_machine(mut failure: Failure, trace: &[TraceLine]) -> Failure {
+    // Whatever the machine forbids, a driver can refuse a wrong request.
+    let is_about_growth = match &*failure.what {
+        What::Broken { .. } | What::Story { .. } => true,
+        What::Promise { contract, .. } => contract.starts_with(ABOUT_GROWTH),
+        What::Ours(_) | What::Environment(_) => false,
+    };
+    if !is_about_growth {
+        return failure;
+    }
     if let Some(lines) = forbidden_growth::forbidden_growth(trace, lack_of_growth_in_use().as_ref()) {
         *failure.what = What::Environment(lines);
     }

@@ -7,6 +7,7 @@ use api::AccessMode;
 use harness::driver::Preparation;
 use harness::facts::{Fact, Facts};
 use harness::manifest::{ExistingVolume, Manifest};
+use harness::masks::Masks;
 use harness::private;
 
 use super::Exit;
@@ -62,6 +63,8 @@ pub(super) async fn ask(
         Some(guests) => guests.run(&assignment, hear, std::future::pending::<()>()).await,
         None => lane::run(&assignment, hear, std::future::pending::<()>()).await,
     };
+    // The driver may have told its secrets. What cannot be read cannot be shown either.
+    drop(runner::logs::hide_secrets(&directory, &Masks::of(manifest)));
     match (answer, ended) {
         (Some(answer), Ok(_)) => answer,
         (None, Ok(lane::Ended::Lost(why))) => {

@@ -214,6 +214,14 @@ fn slow_machine_excuses_nothing_that_the_driver_did_unasked() {
 }
 
 #[test]
+fn load_acquits_nobody() {
+    let busy =
+        environment("the machine was overloaded: for 30 s each processor was wanted by 9 tasks at once");
+    assert!(!busy.sentence.contains(ACQUITTAL), "{}", busy.sentence);
+    assert!(environment("the disk is full: make room").sentence.starts_with(ACQUITTAL));
+}
+
+#[test]
 fn slow_machine_excuses_no_broken_promise_of_the_driver() {
     let [broken, manager] =
         ["DRV-101", "INV-001"].map(|contract| promise_broken(contract, "NodePublishVolume", "x"));
