@@ -52,7 +52,7 @@ pub struct Secrets {
     /// For `NodeExpandVolume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_expand: Option<PathBuf>,
-    /// For `CreateSnapshot` and `DeleteSnapshot`.
+    /// For `CreateSnapshot`, `DeleteSnapshot` and the calls of group snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<PathBuf>,
 }

@@ -54,7 +54,7 @@ pub(super) fn write(release: &Release, base: Option<&Path>) -> Result<PathBuf> {
         "--config.env",
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "--config.workingdir",
-        "/work",
+        "/srv",
         "--config.label",
         &format!("org.opencontainers.image.version={}", release.version),
     ]))?;
