@@ -44,6 +44,8 @@ pub struct DeadEnd {
     code: String,
     message: String,
     calls: usize,
+    /// Whether the answer could not be read, which breaks a promise of its own.
+    is_unreadable: bool,
     /// Whether earlier cases have waited for the same in vain.
     was_seen_before: bool,
 }
@@ -60,9 +62,9 @@ impl DeadEnd {
     pub(crate) fn not_undone(&self) -> Option<NotUndone> {
         let undoes = ["NodeUnpublishVolume", "NodeUnstageVolume"].contains(&&*self.method);
         // After `OK` the manager found something wrong, and a volume that is not there may be gone because an earlier
-        // call has undone it: both have promises of their own.
+        // call has undone it: both have promises of their own, as has an answer that cannot be read.
         let is_other = ["OK", "NOT_FOUND"].contains(&&*self.code);
-        (undoes && !is_other).then(|| NotUndone {
+        (undoes && !is_other && !self.is_unreadable).then(|| NotUndone {
             method: self.method.clone(),
             cause: format!("{} answers {} each time: {:?}.", self.method, self.code, self.message),
         })
@@ -220,7 +222,15 @@ impl Search {
             false => streak.calls >= ENOUGH && now - streak.since >= APART,
         };
         let calls = streak.calls;
-        (shown || was_seen_before).then_some(DeadEnd { key, method, code, message, calls, was_seen_before })
+        (shown || was_seen_before).then_some(DeadEnd {
+            key,
+            method,
+            code,
+            message,
+            calls,
+            is_unreadable,
+            was_seen_before,
+        })
     }
 }
 

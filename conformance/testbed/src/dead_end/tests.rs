@@ -88,6 +88,9 @@ fn only_calls_that_undo_others_are_not_undone() {
     let cause = "NodeUnstageVolume answers INTERNAL each time: \"no\".";
     assert_eq!(refused("NodeUnstageVolume", "INTERNAL").as_deref(), Some(cause));
     assert_eq!(refused("NodeStageVolume", "INTERNAL"), None);
+    let unreadable =
+        DeadEnd { method: "NodeUnstageVolume".to_owned(), is_unreadable: true, ..DeadEnd::default() };
+    assert_eq!(unreadable.not_undone(), None);
     // An earlier call may have undone it.
     assert_eq!(refused("NodeUnpublishVolume", "NOT_FOUND"), None);
     assert_eq!(refused("NodeUnpublishVolume", "OK"), None);
