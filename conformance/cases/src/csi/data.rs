@@ -194,7 +194,7 @@ async fn large_file_stays_from_start_to_end(cx: &mut Cx) -> Result {
 /// A clone of a large volume has each block of its source, also those at its end.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-160"], driver = Shared)]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
 async fn large_file_is_cloned_from_start_to_end(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(LARGE).create().await?;
     let node = cx.node_calls(&data).await?;
