@@ -2,14 +2,19 @@
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 
-use runner::report::wrap::{Wrapped, width_of};
+use harness::lines::Changed;
+use runner::report::wrap::{Fit, width_of};
 
 /// Standard output, with each line fitted to its terminal.
-pub(crate) fn out() -> Wrapped<io::Stdout> {
-    let out = io::stdout();
-    let width = width_of(&out);
-    Wrapped::new(out, width)
+pub(crate) fn out() -> Changed<io::Stdout, Fit> {
+    fitted(io::stdout())
+}
+
+fn fitted<W: Write + AsFd>(stream: W) -> Changed<W, Fit> {
+    let width = width_of(&stream);
+    Changed::new(stream, Fit::to(width))
 }
 
 /// Writes a line to standard output. If that is closed, the exit code still says how the command ended.
@@ -20,9 +25,7 @@ pub(crate) fn write_out(line: Arguments<'_>) {
 
 /// Writes a line to standard error. If that is closed, the exit code still says how the command ended.
 pub(crate) fn write_err(line: Arguments<'_>) {
-    let err = io::stderr();
-    let width = width_of(&err);
-    let mut err = Wrapped::new(err, width);
+    let mut err = fitted(io::stderr());
     drop(writeln!(err, "{line}").and_then(|()| err.flush()));
 }
 

@@ -49,6 +49,7 @@ pub mod kernel_log;
 pub mod kernel_module;
 pub mod layout;
 pub mod ledger;
+pub mod lines;
 pub mod load;
 pub mod loop_device;
 pub mod manifest;

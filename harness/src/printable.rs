@@ -1,7 +1,8 @@
 //! Texts of drivers and manifests, made fit for a terminal and for the log of a CI system. Touches nothing.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+
+use crate::lines::Change;
 
 /// The text with every character that a terminal would act on written out, as `\u{1b}`. Lines and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
@@ -29,39 +30,13 @@ fn is_command(letter: char) -> bool {
     }
 }
 
-/// A writer whose lines are no commands of GitHub's runner, which takes those from anything that a step prints.
+/// Lines that are no commands of GitHub's runner, which takes those from anything that a step prints.
 #[derive(Debug)]
-pub struct NoCommands<W> {
-    to: W,
-    line: Vec<u8>,
-}
+pub struct NoCommands;
 
-impl<W: Write> NoCommands<W> {
-    pub fn new(to: W) -> Self {
-        Self { to, line: Vec::new() }
-    }
-
-    /// Writes the part of a line that has been read.
-    fn pass(&mut self) -> io::Result<()> {
-        let line = std::mem::take(&mut self.line);
-        self.to.write_all(&without_commands(&line))
-    }
-}
-
-impl<W: Write> Write for NoCommands<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(part);
-            if part.ends_with(b"\n") {
-                self.pass()?;
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.pass()?;
-        self.to.flush()
+impl Change for NoCommands {
+    fn change(&self, line: Vec<u8>) -> Vec<u8> {
+        without_commands(&line)
     }
 }
 
@@ -76,7 +51,10 @@ fn without_commands(line: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+    use crate::lines::Changed;
 
     #[test]
     fn characters_that_a_terminal_acts_on_are_written_out() {
@@ -94,13 +72,13 @@ mod tests {
 
     #[test]
     fn printed_lines_are_no_commands_of_a_runner() {
-        let mut out = NoCommands::new(Vec::new());
+        let mut out = Changed::new(Vec::new(), NoCommands);
         // Also where a line comes in parts.
         for part in ["a\n  ::err", "or file=x::y\n:", ":set-output\nx ##[command]\n", "a::b ", ": :\n"] {
             out.write_all(part.as_bytes()).unwrap();
         }
         out.flush().unwrap();
-        let printed = String::from_utf8(out.to).unwrap();
+        let printed = String::from_utf8(out.into_inner()).unwrap();
         assert_eq!(printed, "a\n  : :error file=x::y\n: :set-output\nx ## [command]\na::b : :\n");
     }
 }

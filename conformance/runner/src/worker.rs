@@ -21,12 +21,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use contracts::event::TraceLine;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::container::TERMINAL;
 use harness::driver::{Exit, machine_options};
-use harness::facts::{in_guest, lack_of_growth_in_use};
+use harness::facts::in_guest;
 use harness::load;
 use harness::masks::Masks;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
@@ -223,7 +222,7 @@ fn find(id: &CaseId) -> Result<&'static Case, Refusal> {
 fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, seconds: f64) -> Outcome {
     let shared = cx.shared();
     let journal = &shared.bed.journal;
-    let failure = failure.map(|failure| blame_the_machine(failure, &journal.trace()));
+    let failure = failure.map(|failure| forbidden_growth::blame(failure, journal));
     let mut outcome = status_and_findings(case, failure, after, shared.claimed(), journal.symbols(), seconds);
     if let Some(breakage) = &mut outcome.breakage {
         breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
@@ -231,26 +230,6 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
     }
     outcome.dead_ends = shared.bed.dead_ends();
     outcome
-}
-
-/// The beginning of the ids of promises about sizes.
-const ABOUT_GROWTH: &str = "DRV-08";
-
-/// The failure with this machine as its cause, if that has kept the driver from growing a file system.
-fn blame_the_machine(mut failure: Failure, trace: &[TraceLine]) -> Failure {
-    // Whatever the machine forbids, a driver can refuse a wrong request.
-    let is_about_growth = match &*failure.what {
-        What::Broken { .. } | What::Story { .. } => true,
-        What::Promise { contract, .. } => contract.starts_with(ABOUT_GROWTH),
-        What::Ours(_) | What::Environment(_) => false,
-    };
-    if !is_about_growth {
-        return failure;
-    }
-    if let Some(lines) = forbidden_growth::forbidden_growth(trace, lack_of_growth_in_use().as_ref()) {
-        *failure.what = What::Environment(lines);
-    }
-    failure
 }
 
 /// Runs the body to its end, its panic or its deadline.
@@ -336,7 +315,7 @@ fn status_and_findings(
     let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
     // One that has ended the body is refused at the end as well.
     let refused =
-        claims.not_undone.first().filter(|_| broken.as_ref().is_none_or(|broken| broken.contract != UNDOES));
+        claims.not_undone.as_ref().filter(|_| broken.as_ref().is_none_or(|broken| broken.contract != UNDOES));
     findings.extend(
         refused.map(|refused| judge::promise_broken(UNDOES, &refused.method, &symbols.text(&refused.cause))),
     );

@@ -59,7 +59,6 @@ use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
 use crate::message::Abilities;
 use containers::Started;
-use volumes::least_size;
 
 pub use crash::Victim;
 pub use driver_holds::Held;
@@ -135,8 +134,8 @@ pub(crate) struct Made {
     repeats: Cell<bool>,
     /// Waits that timed out.
     dead_ends: RefCell<BTreeSet<String>>,
-    /// Calls that the end of the case has waited for in vain.
-    pub(crate) not_undone: RefCell<Vec<NotUndone>>,
+    /// The first call that the end of the case has waited for in vain.
+    pub(crate) not_undone: RefCell<Option<NotUndone>>,
     /// Calls that were not answered within their time limit.
     unanswered: RefCell<BTreeSet<String>>,
     before: RefCell<driver_holds::Before>,

@@ -82,8 +82,8 @@ pub struct Claims {
     pub ignored: Vec<Ignored>,
     /// The promises that could not be tried, and why.
     pub not_tried: Vec<String>,
-    /// Calls that the end of the case has waited for in vain: each breaks [`crate::dead_end::UNDOES`].
-    pub not_undone: Vec<NotUndone>,
+    /// The first call that the end of the case has waited for in vain, which breaks [`crate::dead_end::UNDOES`].
+    pub not_undone: Option<NotUndone>,
 }
 
 /// A recommendation that a driver did not follow.

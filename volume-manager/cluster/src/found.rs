@@ -1,8 +1,9 @@
-//! Objects by key, where one that does not exist is an answer, and the finalizers that keep them.
+//! Objects by key, where one that does not exist is an answer, the finalizers that keep them, and their annotations.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{ApiSource, Key, Meta, Patch, PatchBody, Resource};
+use api::{ApiError, ApiSource, Key, Meta, Patch, PatchBody, Resource};
 
 use crate::Trouble;
 
@@ -42,7 +43,40 @@ pub(crate) async fn release(
     }
     let others = meta.finalizers.iter().filter(|held| !finalizers.contains(&held.as_str())).cloned();
     let body = PatchBody::Finalizers(others.collect());
-    match api.patch(Patch::of_version(key.clone(), meta, body)).await {
+    unless_gone(api.patch(Patch::of_version(key.clone(), meta, body)).await)
+}
+
+/// Makes an object, and answers it as the API server has it.
+pub(crate) async fn create<R: Resource>(api: &dyn ApiSource, object: R) -> Result<Arc<R>, Trouble> {
+    let made = api.create(object.clone().into_object()).await?;
+    Ok(R::from_object(made).unwrap_or_else(|| Arc::new(object)))
+}
+
+/// Deletes an object, unless it is gone.
+pub(crate) async fn delete(api: &dyn ApiSource, key: &Key) -> Result<(), Trouble> {
+    unless_gone(api.delete(key).await)
+}
+
+/// Writes an annotation, or takes it away without a value.
+pub(crate) async fn annotate(
+    api: &dyn ApiSource,
+    key: &Key,
+    meta: &Meta,
+    annotation: &str,
+    value: Option<&str>,
+) -> Result<(), Trouble> {
+    // One that is not there may have been written since.
+    if value.is_some() && meta.annotations.get(annotation).map(String::as_str) == value {
+        return Ok(());
+    }
+    let annotations = BTreeMap::from([(annotation.to_owned(), value.map(str::to_owned))]);
+    let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
+    api.patch(Patch::of(key.clone(), body)).await?;
+    Ok(())
+}
+
+fn unless_gone<T>(result: Result<T, ApiError>) -> Result<(), Trouble> {
+    match result {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
     }

@@ -18,10 +18,10 @@ use api::clock::Clock;
 use api::timely::Timely;
 use api::{ApiSource, GroupSnapshot};
 
-use crate::GroupSnapshotService;
 use crate::events::Events;
 use crate::queue::Pauses;
 use crate::reconciler::{PAUSES, Running};
+use crate::{GroupSnapshotService, secrets};
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -37,8 +37,10 @@ const BEING_CREATED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnap
 const BEING_DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
 
 /// On a content: the secret with which it is made and deleted.
-const SECRET_NAME: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
-const SECRET_NAMESPACE: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
+const SECRET: secrets::Annotations = secrets::Annotations {
+    name: "groupsnapshot.storage.kubernetes.io/deletion-secret-name",
+    namespace: "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace",
+};
 
 /// The controller that binds group snapshots and contents. It stops when this is dropped.
 #[derive(Debug)]

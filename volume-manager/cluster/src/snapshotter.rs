@@ -17,10 +17,10 @@ use api::clock::Clock;
 use api::timely::Timely;
 use api::{ApiSource, Key, Kind, Owner, Snapshot};
 
-use crate::SnapshotService;
 use crate::events::Events;
 use crate::queue::Pauses;
 use crate::reconciler::{PAUSES, Running};
+use crate::{SnapshotService, secrets};
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -45,8 +45,10 @@ pub(crate) const GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupS
 const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 
 /// On a content: the secret with which it is made and deleted.
-pub(crate) const SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
-pub(crate) const SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+pub(crate) const SECRET: secrets::Annotations = secrets::Annotations {
+    name: "snapshot.storage.kubernetes.io/deletion-secret-name",
+    namespace: "snapshot.storage.kubernetes.io/deletion-secret-namespace",
+};
 
 /// The controller that binds snapshots and contents. It stops when this is dropped.
 #[derive(Debug)]

@@ -69,6 +69,12 @@ pub(crate) fn is_unknown(code: Code) -> bool {
     matches!(code, Aborted | Cancelled | DeadlineExceeded | Unavailable)
 }
 
+/// Whether a driver may take a snapshot, or have taken it, although its call failed: it may also have run out of
+/// something in the middle.
+pub(crate) fn may_exist(code: Code) -> bool {
+    is_unknown(code) || code == Code::ResourceExhausted
+}
+
 /// The name of a code as Kubernetes' events write it.
 fn code_name(code: Code) -> String {
     match code {

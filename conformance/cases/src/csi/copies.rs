@@ -160,12 +160,11 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
         let name = format!("copy-of-{fs_type}");
         let copy = cx.volume(&name).fs_type(&fs_type).copy_of(&data).create().await?;
         let copied = cx.node_calls(&copy).await?;
-        let (staged, published) = (copied.stage().await?, copied.publish("copy").await?);
-        let failed = [&staged, &published].into_iter().find(|answer| !answer.is_ok());
-        let method = failed.map_or("NodeStageVolume", Answer::method);
+        let failed = copied.refusal("copy").await?;
+        let method = failed.as_ref().map_or("NodeStageVolume", Answer::method);
         let cause = format!(
             "{method} of a clone with {fs_type} answered {} while its source is in use on the node.",
-            failed.map_or("OK", Answer::code)
+            failed.as_ref().map_or("OK", Answer::code)
         );
         cx.keeps("DRV-150", method, failed.is_none(), &cause)?;
         let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;

@@ -109,8 +109,7 @@ async fn go_their_own_ways(
 ) -> Result {
     let copies = files.as_of_now();
     node.attach_again().await?;
-    let used = [node.stage().await?, node.publish("web").await?];
-    if let Some(refused) = used.iter().find(|answer| !answer.is_ok()) {
+    if let Some(refused) = node.refusal("web").await? {
         let cause = format!("{} of a volume that was copied answered {}.", refused.method(), refused.code());
         return cx.keeps("DRV-160", "CreateVolume", false, &cause);
     }

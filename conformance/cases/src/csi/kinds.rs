@@ -79,8 +79,7 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
     node.detach().await?;
 
     let copied = cx.node_calls(&copy).await?;
-    let used = [copied.stage().await?, copied.publish("copy").await?];
-    if let Some(refused) = used.iter().find(|answer| !answer.is_ok()) {
+    if let Some(refused) = copied.refusal("copy").await? {
         let cause =
             format!("{} of a copy with files of each kind answered {}.", refused.method(), refused.code());
         return cx.keeps("DRV-014", "CreateVolume", false, &cause);

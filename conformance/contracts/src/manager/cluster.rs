@@ -4,6 +4,7 @@
 //! case writes itself.
 
 pub(super) mod claims;
+mod contents;
 pub(super) mod copies;
 pub(super) mod groups;
 pub(super) mod growth;

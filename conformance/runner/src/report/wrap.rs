@@ -3,9 +3,9 @@
 //! A line is broken between words only. A path, an id, the text between two backticks or a command stays whole: if it is
 //! wider than the terminal it gets a line of its own, to be copied from there.
 
-use std::io::{self, Write};
 use std::os::fd::AsFd;
 
+use harness::lines::Change;
 use terminal_size::{Width, terminal_size_of};
 use textwrap::core::{Word, display_width};
 use textwrap::wrap_algorithms::wrap_first_fit;
@@ -13,46 +13,22 @@ use textwrap::wrap_algorithms::wrap_first_fit;
 /// Below this width nothing is wrapped: there is no room for an indent and a word.
 const NARROWEST: usize = 20;
 
-/// A writer that fits each line to the width of a terminal.
+/// Lines that fit the width of a terminal; without one they stay as they are.
 #[derive(Debug)]
-pub struct Wrapped<W> {
-    to: W,
-    /// `None`: lines stay as they are.
-    width: Option<usize>,
-    line: Vec<u8>,
+pub struct Fit(Option<usize>);
+
+impl Fit {
+    pub fn to(width: Option<usize>) -> Self {
+        Self(width.filter(|width| *width >= NARROWEST))
+    }
 }
 
-impl<W: Write> Wrapped<W> {
-    pub fn new(to: W, width: Option<usize>) -> Self {
-        Self { to, width: width.filter(|width| *width >= NARROWEST), line: vec![] }
-    }
-
-    /// Writes the part of a line that has been read.
-    fn pass(&mut self) -> io::Result<()> {
-        let line = std::mem::take(&mut self.line);
-        let Some(width) = self.width else { return self.to.write_all(&line) };
+impl Change for Fit {
+    fn change(&self, line: Vec<u8>) -> Vec<u8> {
+        let Some(width) = self.0 else { return line };
         let text = String::from_utf8_lossy(&line);
         let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
-        self.to.write_all((fitted(text, width) + end).as_bytes())
-    }
-}
-
-impl<W: Write> Write for Wrapped<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(part);
-            if part.ends_with(b"\n") {
-                self.pass()?;
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if !self.line.is_empty() {
-            self.pass()?;
-        }
-        self.to.flush()
+        (fitted(text, width) + end).into_bytes()
     }
 }
 
@@ -186,13 +162,16 @@ fn is_command(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use expect_test::{Expect, expect};
+    use harness::lines::Changed;
 
     use super::*;
 
     fn check(width: usize, lines: &str, expected: Expect) {
         let mut out = Vec::new();
-        let mut wrapped = Wrapped::new(&mut out, Some(width));
+        let mut wrapped = Changed::new(&mut out, Fit::to(Some(width)));
         wrapped.write_all(lines.as_bytes()).expect("a vector takes everything");
         wrapped.flush().expect("a vector takes everything");
         expected.assert_eq(&format!("$\n{}", String::from_utf8(out).expect("text")));

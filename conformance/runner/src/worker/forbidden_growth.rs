@@ -1,14 +1,34 @@
 //! A file system that a driver could not grow because this machine forbids it to every process.
 
 use contracts::event::{Event, TraceLine};
-use harness::facts::Absence;
+use harness::facts::{Absence, lack_of_growth_in_use};
+use harness::journal::Journal;
+use testbed::failure::{Failure, What};
 
 /// The error of a kernel, in the words of tools and libraries.
 const FORBIDDEN: [&str; 2] = ["permission denied", "operation not permitted"];
 
+/// The beginning of the ids of promises about sizes.
+const ABOUT_GROWTH: &str = "DRV-08";
+
+/// A failure of a case with this machine as its cause, if that has kept the driver from growing a file system.
+pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
+    // Whatever the machine forbids, a driver can refuse a wrong request.
+    let is_about_growth = match &*failure.what {
+        What::Broken { .. } | What::Story { .. } => true,
+        What::Promise { contract, .. } => contract.starts_with(ABOUT_GROWTH),
+        What::Ours(_) | What::Environment(_) => false,
+    };
+    let Some(lack) = lack_of_growth_in_use().filter(|_| is_about_growth) else { return failure };
+    if let Some(lines) = forbidden_growth(&journal.trace(), Some(&lack)) {
+        *failure.what = What::Environment(lines);
+    }
+    failure
+}
+
 /// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no NodeExpandVolume has
 /// failed for want of a permission.
-pub(super) fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
+fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
     let Absence { reason, fix } = lack?;
     let message = trace.iter().find_map(|line| {
         let message = refusal(&line.event)?.to_lowercase();

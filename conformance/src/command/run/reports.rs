@@ -8,6 +8,7 @@ use super::super::Exit;
 use super::{Flags, Format};
 use crate::terminal;
 use harness::ledger::MARK;
+use harness::lines::Changed;
 use harness::printable::NoCommands;
 use harness::private;
 use runner::dispatch::Ledger;
@@ -126,7 +127,7 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let human = || -> Box<dyn Reporter> {
         // GitHub reads commands from the output of a step in any format, so annotations go with the format for people.
         if flags.format == Format::Github || std::env::var_os("GITHUB_ACTIONS").is_some() {
-            return Box::new(Human::new(NoCommands::new(io::stdout()), palette, flags.verbose));
+            return Box::new(Human::new(Changed::new(io::stdout(), NoCommands), palette, flags.verbose));
         }
         let human = Human::new(terminal::out(), palette, flags.verbose);
         let live = io::stdout().is_terminal() && io::stderr().is_terminal();

@@ -2,18 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::group_snapshot::GroupSource;
 use api::snapshot::SnapshotSource;
 use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource, Requirement};
 use api::{
-    AccessMode, Attachment, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta,
-    Notification, PersistentSource, Severity, Snapshot, Volume, VolumeMode,
+    AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta, Notification,
+    PersistentSource, Severity, Snapshot, Volume, VolumeMode,
 };
 use harness::api_server::Provisioned;
 
-use super::{Bed, Result, StepError, least_size};
+use super::{Bed, Result, StepError};
 use crate::failure::chain;
 
 const NAMESPACE: &str = "default";
@@ -76,12 +76,10 @@ impl Bed {
     /// The spec of a claim as the API has it.
     fn claim_spec(&self, spec: &ClaimSpec) -> Spec {
         let fs_type = self.fs_types().into_iter().next().unwrap_or_default();
-        let ordinary = self.manifest().volume_size();
-        let least = if spec.block { ordinary } else { ordinary.max(least_size(&fs_type)) };
         let source = spec.source.clone();
         Spec {
             access_modes: vec![AccessMode::ReadWriteOnce],
-            request: Bytes(spec.size.unwrap_or(least)),
+            request: Bytes(spec.size.unwrap_or_else(|| self.size_for(&fs_type, spec.block))),
             class: Some(CLASS.to_owned()),
             attributes_class: spec.attributes_class.clone(),
             data_source: source.map(|(kind, name)| DataSource { kind: kind.to_owned(), name }),
@@ -279,13 +277,9 @@ impl Bed {
 
     /// Grows a claim as a user does, and waits for the controller's part.
     pub(crate) async fn claim_grows(&self, claim: &str, size: u64) -> Result {
-        if self.attaches() && !self.says().plugin.contains("ONLINE") {
+        if self.attaches() && !self.grows_online() {
             // The controller would be refused, and ask again, until the volume is detached.
-            let attached = || !self.api_server.list::<Attachment>().is_empty();
-            let end = Instant::now() + DETACHED_WITHIN;
-            while attached() && Instant::now() < end {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            drop(tokio::time::timeout(DETACHED_WITHIN, self.detached()).await);
         }
         self.api_server.grow(claim, size).await.map_err(|error| StepError::Broken(chain(&error)))
     }

@@ -142,6 +142,11 @@ impl Bed {
         &self.abilities.says
     }
 
+    /// Whether volumes may grow while a pod has them.
+    pub(crate) fn grows_online(&self) -> bool {
+        self.says().plugin.contains("ONLINE")
+    }
+
     /// The directory of the staging path and the targets of a volume.
     pub(crate) fn node_use_directory(&self, volume: &str) -> PathBuf {
         self.layout.root().join("by-hand").join(volume)

@@ -28,6 +28,17 @@ impl Bed {
         }
     }
 
+    /// The size of a volume for which a case asks for none.
+    pub(crate) fn ordinary_size(&self) -> u64 {
+        self.size_for(self.fs_types().first().map_or("", String::as_str), false)
+    }
+
+    /// The same for a type of file system, or for a device.
+    pub(super) fn size_for(&self, fs_type: &str, block: bool) -> u64 {
+        let size = self.manifest().volume_size();
+        if block { size } else { size.max(least_size(fs_type)) }
+    }
+
     /// Has the driver make a volume. The inner error is the driver's answer if it refuses.
     pub(crate) async fn try_create_volume(
         &self,
@@ -39,10 +50,7 @@ impl Bed {
             request.fs_type.clone_from(fs_type);
         }
         request.mount_options.clone_from(&spec.mount_options);
-        if !spec.block {
-            request.size = request.size.max(least_size(&request.fs_type));
-        }
-        request.size = spec.size.unwrap_or(request.size);
+        request.size = spec.size.unwrap_or_else(|| self.size_for(&request.fs_type, spec.block));
         request.source.clone_from(&spec.source);
         if spec.single_pod {
             request.access_modes = vec![AccessMode::ReadWriteOncePod];
@@ -70,14 +78,6 @@ impl Bed {
     }
 }
 
-impl Bed {
-    /// The size of a volume for which a case asks for none.
-    pub(crate) fn ordinary_size(&self) -> u64 {
-        let request = VolumeRequest::new("", self.manifest());
-        request.size.max(least_size(&request.fs_type))
-    }
-}
-
 /// Whether an error is the driver's refusal of the request, and not a lack of space or of an answer.
 fn is_refusal(status: &Status) -> bool {
     let is_transient = matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted);
@@ -85,7 +85,7 @@ fn is_refusal(status: &Status) -> bool {
 }
 
 /// The smallest size for which mkfs works: a manifest has one size for several types of file systems.
-pub(super) fn least_size(fs_type: &str) -> u64 {
+fn least_size(fs_type: &str) -> u64 {
     match fs_type {
         "xfs" => 300 << 20,
         "btrfs" => 128 << 20,

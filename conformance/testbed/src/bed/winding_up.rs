@@ -17,6 +17,7 @@ use harness::proxy::within;
 use tonic::Status;
 
 use super::Bed;
+use crate::dead_end::NotUndone;
 use crate::failure::chain;
 use crate::foreign::Foreign;
 use crate::pages::{Endless, Pages};
@@ -122,7 +123,7 @@ impl Bed {
         for pod in leaving {
             let (node, journal) = (self.node_of(&pod), self.journal_of(&pod));
             if let Err(waited) = self.until(journal, end, |limit| node.wait_gone(&pod, limit)).await {
-                self.made.not_undone.borrow_mut().extend(waited.not_undone());
+                self.note_not_undone(waited.not_undone());
                 left.push(format!("pod {pod}: {}", waited.lines().join(": ")));
             }
         }
@@ -130,23 +131,33 @@ impl Bed {
         let idle = self.until(&self.journal, end, |limit| node.wait_idle(limit)).await;
         left.extend(self.other_rests(end).await);
         if let Err(waited) = idle {
-            self.made.not_undone.borrow_mut().extend(waited.not_undone());
+            self.note_not_undone(waited.not_undone());
             left.push(waited.lines().join(": "));
         }
         left
     }
 
+    /// Returns when no volume is attached.
+    pub(super) async fn detached(&self) {
+        while !self.api_server.list::<Attachment>().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Notes the first call that is waited for in vain.
+    fn note_not_undone(&self, call: Option<NotUndone>) {
+        let mut noted = self.made.not_undone.borrow_mut();
+        if noted.is_none() {
+            *noted = call;
+        }
+    }
+
     async fn attachments_leave(&self, end: Instant) -> Option<String> {
-        let all_gone = async {
-            while !self.api_server.list::<Attachment>().is_empty() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
         tokio::select! {
             biased;
-            () = all_gone => None,
+            () = self.detached() => None,
             refused = self.dead_end(&self.journal) => {
-                self.made.not_undone.borrow_mut().extend(refused.not_undone());
+                self.note_not_undone(refused.not_undone());
                 Some(format!("a volume is still attached; {refused}"))
             }
             () = tokio::time::sleep_until(end.into()) => Some("a volume is still attached".to_owned()),

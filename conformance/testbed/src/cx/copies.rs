@@ -107,7 +107,7 @@ impl Cx {
 
     /// Whether volumes may grow while a pod has them.
     pub fn grows_online(&self) -> bool {
-        self.shared.bed.says().plugin.contains("ONLINE")
+        self.shared.bed.grows_online()
     }
 
     /// Whether the node service grows volumes.

@@ -306,7 +306,17 @@ impl NodeCalls {
         }
     }
 
-    /// Unpublishes the volume at a target of this name, which is in use by nobody.
+    /// Stages and publishes the volume. The first answer that is not OK.
+    #[track_caller]
+    pub fn refusal(&self, target: &str) -> impl Future<Output = Result<Option<Answer>>> + use<> {
+        let (stage, publish) = (self.stage(), self.publish(target));
+        async move {
+            let used = [stage.await?, publish.await?];
+            Ok(used.into_iter().find(|answer| !answer.is_ok()))
+        }
+    }
+
+    /// Unpublishes the volume at a target of this name, which no process uses.
     #[track_caller]
     pub fn undo_publish(&self, target: &str) -> impl Future<Output = Result> {
         let at = Location::caller();

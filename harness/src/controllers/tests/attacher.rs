@@ -1,7 +1,6 @@
 //! The attacher.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::clock::TokioClock;
@@ -14,7 +13,7 @@ use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
 
-use super::api_server;
+use super::{Calls, api_server};
 use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
@@ -22,19 +21,7 @@ const DRIVER: &str = "a.csi.example.com";
 /// Notes each call, and answers it with the next error that is left.
 #[derive(Debug, Default)]
 struct Script {
-    calls: Mutex<Vec<String>>,
-    errors: Mutex<VecDeque<Status>>,
-}
-
-impl Script {
-    fn call(&self, call: String) -> Result<(), Status> {
-        self.calls.lock().unwrap().push(call);
-        self.errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
-    }
-
-    fn calls(&self) -> Vec<String> {
-        std::mem::take(&mut self.calls.lock().unwrap())
-    }
+    calls: Calls,
 }
 
 #[async_trait]
@@ -45,7 +32,7 @@ impl AttachService for Script {
         _: Duration,
     ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
         let (volume, node) = (&request.volume_id, &request.node_id);
-        self.call(format!("publish {volume} to {node}, {} secrets", request.secrets.len()))?;
+        self.calls.call(format!("publish {volume} to {node}, {} secrets", request.secrets.len()))?;
         let publish_context = [("device".to_owned(), "sdx".to_owned())].into();
         Ok(v1::ControllerPublishVolumeResponse { publish_context })
     }
@@ -55,7 +42,7 @@ impl AttachService for Script {
         request: v1::ControllerUnpublishVolumeRequest,
         _: Duration,
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
-        self.call(format!("unpublish {} from {}", request.volume_id, request.node_id))?;
+        self.calls.call(format!("unpublish {} from {}", request.volume_id, request.node_id))?;
         Ok(v1::ControllerUnpublishVolumeResponse {})
     }
 }
@@ -123,7 +110,7 @@ impl World {
     }
 
     fn fail(&self, status: Status) {
-        self.script.errors.lock().unwrap().push_back(status);
+        self.script.calls.fail(status);
     }
 }
 
@@ -141,7 +128,7 @@ async fn volume_is_published_before_it_counts_as_attached_and_unpublished_before
     let attached = world.attachment().expect("it is there");
     assert!(attached.attached && attached.metadata["device"] == "sdx", "{attached:?}");
     assert_eq!(attached.meta.finalizers, ["external-attacher/a-csi-example-com"]);
-    assert_eq!(world.script.calls(), ["publish handle to its-id, 1 secrets"]);
+    assert_eq!(world.script.calls.take(), ["publish handle to its-id, 1 secrets"]);
 
     // The volume's object outlives its attachment, and the node's need not.
     world.api.delete::<Volume>("", "pv").expect("it is there");
@@ -150,7 +137,7 @@ async fn volume_is_published_before_it_counts_as_attached_and_unpublished_before
     assert!(world.api.get::<Volume>("", "pv").is_some());
     world.api.delete::<Attachment>("", "csi-1").expect("it is there");
     pass(1).await;
-    assert_eq!(world.script.calls(), ["unpublish handle from its-id"]);
+    assert_eq!(world.script.calls.take(), ["unpublish handle from its-id"]);
     assert!(world.attachment().is_none() && world.api.get::<Volume>("", "pv").is_none());
 }
 
@@ -164,11 +151,11 @@ async fn failed_call_is_told_and_tried_again_after_growing_pauses() {
     pass(1).await;
     expect![[r#"rpc error: code = Internal desc = no"#]].assert_eq(&world.error());
     pass(1000).await;
-    assert_eq!(world.script.calls().len(), 2);
+    assert_eq!(world.script.calls.take().len(), 2);
     pass(1900).await;
-    assert_eq!(world.script.calls().len(), 0, "the second pause is two seconds");
+    assert_eq!(world.script.calls.take().len(), 0, "the second pause is two seconds");
     pass(5000).await;
-    assert_eq!(world.script.calls().len(), 2);
+    assert_eq!(world.script.calls.take().len(), 2);
     assert_eq!((world.error().as_str(), world.attachment().map(|it| it.attached)), ("", Some(true)));
 }
 
@@ -183,7 +170,10 @@ async fn deletion_ends_the_pause_of_a_failed_attachment() {
     world.api.delete::<Attachment>("", "csi-1").expect("it is there");
     pass(1).await;
     // It is unknown whether the first call had its effect.
-    assert_eq!(world.script.calls(), ["publish handle to its-id, 1 secrets", "unpublish handle from its-id"]);
+    assert_eq!(
+        world.script.calls.take(),
+        ["publish handle to its-id, 1 secrets", "unpublish handle from its-id"]
+    );
     assert!(world.attachment().is_none());
 }
 
@@ -196,9 +186,9 @@ async fn attachment_waits_for_its_volume_and_for_the_driver_on_its_node() {
     world.volume();
     pass(1).await;
     expect![[r#"csinodes "node-1" not found"#]].assert_eq(&world.error());
-    assert_eq!(world.script.calls().len(), 0);
+    assert_eq!(world.script.calls.take().len(), 0);
     world.register();
     pass(1).await;
-    assert_eq!(world.script.calls().len(), 1, "without a pause");
+    assert_eq!(world.script.calls.take().len(), 1, "without a pause");
     assert_eq!(world.attachment().map(|it| it.attached), Some(true));
 }

@@ -1,6 +1,5 @@
 //! Snapshots, volumes that are made from them, and attribute classes: the controllers together, from a claim on.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use api::names::Namespaced;
 use api::snapshot::{ContentSource, SnapshotSource};
 use api::storage::{DataSource, ModifyProgress};
 use api::{
-    AccessMode, AttributesClass, Bytes, Claim, Class, Meta, Notification, Severity, Snapshot, SnapshotClass,
-    SnapshotContent, Volume, VolumeMode,
+    AccessMode, AttributesClass, Bytes, Claim, Class, Meta, Snapshot, SnapshotClass, SnapshotContent, Volume,
+    VolumeMode,
 };
 use async_trait::async_trait;
 use cluster::{
@@ -23,7 +22,7 @@ use expect_test::expect;
 use tonic::Status;
 use v1::volume_content_source::Type as Content;
 
-use super::api_server;
+use super::{Calls, api_server, warnings};
 use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
@@ -32,17 +31,9 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// Notes each call. Fails with the next error that is left.
 #[derive(Debug, Default)]
 struct Script {
-    calls: Mutex<Vec<String>>,
-    errors: Mutex<VecDeque<Status>>,
+    calls: Calls,
     /// The number of further answers that say that a snapshot is not ready.
     unready: Mutex<u32>,
-}
-
-impl Script {
-    fn call(&self, call: String) -> Result<(), Status> {
-        self.calls.lock().unwrap().push(call);
-        self.errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
-    }
 }
 
 #[async_trait]
@@ -61,7 +52,7 @@ impl ProvisionService for Script {
         if !request.mutable_parameters.is_empty() {
             call += &format!(" with {:?}", request.mutable_parameters);
         }
-        self.call(call)?;
+        self.calls.call(call)?;
         let volume = v1::Volume {
             volume_id: format!("handle-of-{}", request.name),
             capacity_bytes: request.capacity_range.map(|range| range.required_bytes).unwrap_or_default(),
@@ -76,7 +67,7 @@ impl ProvisionService for Script {
         request: v1::DeleteVolumeRequest,
         _: Duration,
     ) -> Result<v1::DeleteVolumeResponse, Status> {
-        self.call(format!("delete {}", request.volume_id))?;
+        self.calls.call(format!("delete {}", request.volume_id))?;
         Ok(v1::DeleteVolumeResponse {})
     }
 }
@@ -89,7 +80,7 @@ impl SnapshotService for Script {
         _: Duration,
     ) -> Result<v1::CreateSnapshotResponse, Status> {
         let (name, volume) = (&request.name, &request.source_volume_id);
-        self.call(format!("cut {name} of {volume} with {:?}", request.parameters))?;
+        self.calls.call(format!("cut {name} of {volume} with {:?}", request.parameters))?;
         let mut left = self.unready.lock().unwrap();
         let unready = *left;
         *left = unready.saturating_sub(1);
@@ -108,7 +99,7 @@ impl SnapshotService for Script {
         request: v1::DeleteSnapshotRequest,
         _: Duration,
     ) -> Result<v1::DeleteSnapshotResponse, Status> {
-        self.call(format!("delete {}", request.snapshot_id))?;
+        self.calls.call(format!("delete {}", request.snapshot_id))?;
         Ok(v1::DeleteSnapshotResponse {})
     }
 
@@ -117,7 +108,7 @@ impl SnapshotService for Script {
         request: v1::ListSnapshotsRequest,
         _: Duration,
     ) -> Result<v1::ListSnapshotsResponse, Status> {
-        self.call(format!("list {}", request.snapshot_id))?;
+        self.calls.call(format!("list {}", request.snapshot_id))?;
         let snapshot = v1::Snapshot {
             snapshot_id: request.snapshot_id,
             ready_to_use: true,
@@ -136,7 +127,7 @@ impl ModifyService for Script {
         request: v1::ControllerModifyVolumeRequest,
         _: Duration,
     ) -> Result<v1::ControllerModifyVolumeResponse, Status> {
-        self.call(format!("modify {} to {:?}", request.volume_id, request.mutable_parameters))?;
+        self.calls.call(format!("modify {} to {:?}", request.volume_id, request.mutable_parameters))?;
         Ok(v1::ControllerModifyVolumeResponse {})
     }
 }
@@ -232,7 +223,7 @@ impl World {
     }
 
     fn fail(&self, status: Status) {
-        self.script.errors.lock().unwrap().push_back(status);
+        self.script.calls.fail(status);
     }
 
     fn delete_snapshot(&self) {
@@ -242,13 +233,8 @@ impl World {
     /// The calls and warnings since the last look, and how claims, snapshots and contents are now.
     async fn story(&self) -> String {
         tokio::time::sleep(MOMENT).await;
-        let mut lines = std::mem::take(&mut *self.script.calls.lock().unwrap());
-        for event in self.api.list::<Notification>() {
-            if event.severity == Severity::Warning {
-                lines.push(format!("{}: {}", event.reason, event.message));
-            }
-            self.api.delete::<Notification>("default", &event.meta.name).unwrap();
-        }
+        let mut lines = self.script.calls.take();
+        lines.extend(warnings(&self.api));
         for claim in self.api.list::<Claim>() {
             let mut line = format!("{} {:?}", claim.meta.name, claim.status.phase);
             if claim.meta.finalizers.iter().any(|held| held.contains("as-source")) {

@@ -1,6 +1,5 @@
 //! Group snapshots: the controllers together, from claims with a label on.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use api::names::{DriverName, Namespaced, VolumeHandle};
 use api::snapshot::SnapshotSource;
 use api::storage::{ClaimReference, CsiSource, DataSource, Requirement};
 use api::{
-    Claim, ClaimPhase, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Meta, Notification,
-    PersistentSource, Severity, Snapshot, SnapshotContent, Volume,
+    Claim, ClaimPhase, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Meta, PersistentSource,
+    Snapshot, SnapshotContent, Volume,
 };
 use async_trait::async_trait;
 use cluster::{
@@ -23,7 +22,7 @@ use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
 
-use super::api_server;
+use super::{Calls, api_server, warnings};
 use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
@@ -32,8 +31,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// Notes each call. Fails with the next error that is left.
 #[derive(Debug, Default)]
 struct Script {
-    calls: Mutex<Vec<String>>,
-    errors: Mutex<VecDeque<Status>>,
+    calls: Calls,
     /// The number of further answers that say that a group is not ready.
     unready: Mutex<u32>,
     /// The number of snapshots that the answers leave out.
@@ -41,11 +39,6 @@ struct Script {
 }
 
 impl Script {
-    fn call(&self, call: String) -> Result<(), Status> {
-        self.calls.lock().unwrap().push(call);
-        self.errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
-    }
-
     fn group(&self, volumes: &[String]) -> v1::VolumeGroupSnapshot {
         let mut left = self.unready.lock().unwrap();
         let ready_to_use = *left == 0;
@@ -76,7 +69,7 @@ impl GroupSnapshotService for Script {
         _: Duration,
     ) -> Result<v1::CreateVolumeGroupSnapshotResponse, Status> {
         let (name, volumes) = (&request.name, &request.source_volume_ids);
-        self.call(format!("take {name} of {volumes:?} with {:?}", request.parameters))?;
+        self.calls.call(format!("take {name} of {volumes:?} with {:?}", request.parameters))?;
         Ok(v1::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(self.group(volumes)) })
     }
 
@@ -85,7 +78,7 @@ impl GroupSnapshotService for Script {
         request: v1::DeleteVolumeGroupSnapshotRequest,
         _: Duration,
     ) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Status> {
-        self.call(format!("delete {} with {:?}", request.group_snapshot_id, request.snapshot_ids))?;
+        self.calls.call(format!("delete {} with {:?}", request.group_snapshot_id, request.snapshot_ids))?;
         Ok(v1::DeleteVolumeGroupSnapshotResponse {})
     }
 
@@ -94,7 +87,7 @@ impl GroupSnapshotService for Script {
         request: v1::GetVolumeGroupSnapshotRequest,
         _: Duration,
     ) -> Result<v1::GetVolumeGroupSnapshotResponse, Status> {
-        self.call(format!("get {} with {:?}", request.group_snapshot_id, request.snapshot_ids))?;
+        self.calls.call(format!("get {} with {:?}", request.group_snapshot_id, request.snapshot_ids))?;
         let group = v1::VolumeGroupSnapshot {
             group_snapshot_id: request.group_snapshot_id,
             ready_to_use: true,
@@ -111,7 +104,7 @@ impl SnapshotService for Script {
         request: v1::CreateSnapshotRequest,
         _: Duration,
     ) -> Result<v1::CreateSnapshotResponse, Status> {
-        self.call(format!("take {} alone", request.name))?;
+        self.calls.call(format!("take {} alone", request.name))?;
         Ok(v1::CreateSnapshotResponse::default())
     }
 
@@ -120,7 +113,7 @@ impl SnapshotService for Script {
         request: v1::DeleteSnapshotRequest,
         _: Duration,
     ) -> Result<v1::DeleteSnapshotResponse, Status> {
-        self.call(format!("delete {} alone", request.snapshot_id))?;
+        self.calls.call(format!("delete {} alone", request.snapshot_id))?;
         Ok(v1::DeleteSnapshotResponse {})
     }
 
@@ -129,7 +122,7 @@ impl SnapshotService for Script {
         request: v1::ListSnapshotsRequest,
         _: Duration,
     ) -> Result<v1::ListSnapshotsResponse, Status> {
-        self.call(format!("list {}", request.snapshot_id))?;
+        self.calls.call(format!("list {}", request.snapshot_id))?;
         let snapshot = v1::Snapshot {
             snapshot_id: request.snapshot_id,
             ready_to_use: true,
@@ -227,7 +220,7 @@ impl World {
     }
 
     fn fail(&self, status: Status) {
-        self.script.errors.lock().unwrap().push_back(status);
+        self.script.calls.fail(status);
     }
 
     fn delete_group(&self) {
@@ -237,13 +230,8 @@ impl World {
     /// The calls and warnings since the last look, and how groups, snapshots and contents are now.
     async fn story(&self) -> String {
         tokio::time::sleep(MOMENT).await;
-        let mut lines = std::mem::take(&mut *self.script.calls.lock().unwrap());
-        for event in self.api.list::<Notification>() {
-            if event.severity == Severity::Warning {
-                lines.push(format!("{}: {}", event.reason, event.message));
-            }
-            self.api.delete::<Notification>("default", &event.meta.name).unwrap();
-        }
+        let mut lines = self.script.calls.take();
+        lines.extend(warnings(&self.api));
         let state = |ready: bool, meta: &Meta| {
             let ready = if ready { "ready" } else { "not ready" };
             let going = if meta.is_deleting() { ", going" } else { "" };

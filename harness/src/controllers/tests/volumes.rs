@@ -1,6 +1,5 @@
 //! The binder, the provisioner, ephemeral claims and placement together: a claim from its making to its end.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
 
-use super::api_server;
+use super::{Calls, api_server};
 use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
@@ -25,16 +24,8 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// Notes each call. Fails with the next error that is left, and makes volumes of the size that is asked for.
 #[derive(Debug, Default)]
 struct Script {
-    calls: Mutex<Vec<String>>,
-    errors: Mutex<VecDeque<Status>>,
+    calls: Calls,
     smaller: Mutex<bool>,
-}
-
-impl Script {
-    fn call(&self, call: String) -> Result<(), Status> {
-        self.calls.lock().unwrap().push(call);
-        self.errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
-    }
 }
 
 #[async_trait]
@@ -58,7 +49,7 @@ impl ProvisionService for Script {
         {
             call += &format!(", from {}", source.volume_id);
         }
-        self.call(call)?;
+        self.calls.call(call)?;
         let capacity_bytes = if *self.smaller.lock().unwrap() { asked - 1 } else { asked };
         let volume = v1::Volume {
             volume_id: format!("handle-of-{}", request.name),
@@ -74,7 +65,7 @@ impl ProvisionService for Script {
         request: v1::DeleteVolumeRequest,
         _: Duration,
     ) -> Result<v1::DeleteVolumeResponse, Status> {
-        self.call(format!("delete {}, {} secrets", request.volume_id, request.secrets.len()))?;
+        self.calls.call(format!("delete {}, {} secrets", request.volume_id, request.secrets.len()))?;
         Ok(v1::DeleteVolumeResponse {})
     }
 }
@@ -148,7 +139,7 @@ impl World {
     }
 
     fn fail(&self, status: Status) {
-        self.script.errors.lock().unwrap().push_back(status);
+        self.script.calls.fail(status);
     }
 
     fn register(&self) {
@@ -167,7 +158,7 @@ impl World {
     /// The calls and events since the last look, and how claims and volumes are now.
     async fn story(&self) -> String {
         tokio::time::sleep(MOMENT).await;
-        let mut told = std::mem::take(&mut *self.script.calls.lock().unwrap());
+        let mut told = self.script.calls.take();
         for event in self.api.list::<Notification>() {
             let message = event.message.split(" either by").next().unwrap_or_default();
             told.push(format!("{}: {message}", event.reason));

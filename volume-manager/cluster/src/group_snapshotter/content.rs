@@ -1,10 +1,8 @@
 //! The content of a group snapshot of claims: made from the volumes of the claims and the class.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::group_snapshot::GroupContentSource;
-use api::names::Namespaced;
 use api::storage::{CsiSource, Requirement};
 use api::{
     Claim, ClaimPhase, GroupSnapshot, GroupSnapshotClass, GroupSnapshotContent, Meta, PersistentSource,
@@ -12,8 +10,9 @@ use api::{
 };
 
 use super::binding::Hands;
-use super::{SECRET_NAME, SECRET_NAMESPACE, content_name, parameters};
+use super::{SECRET, content_name, parameters};
 use crate::Trouble;
+use crate::found::create;
 use crate::snapshotter::display;
 
 /// On a class: group snapshots that name none get it.
@@ -42,7 +41,7 @@ impl Hands {
         let (name, named) = (content_name(group), group.key().namespaced_name());
         let mut meta = Meta::named("", &name);
         let secret = parameters::secret(&class.parameters, parameters::TAKES, &named, &name);
-        meta.annotations = secret_annotations(secret.map_err(|bad| Trouble::unfit(bad.to_string()))?);
+        meta.annotations = SECRET.of(secret.map_err(|bad| Trouble::unfit(bad.to_string()))?);
         let content = GroupSnapshotContent {
             meta,
             group: named,
@@ -53,11 +52,11 @@ impl Hands {
             source: GroupContentSource::Volumes(sources.iter().map(|csi| csi.handle.to_string()).collect()),
             ..GroupSnapshotContent::default()
         };
-        let made = self.api.create(content.clone().into_object()).await?;
+        let content = create(&*self.api, content).await?;
         let name = display(&group.key());
         let message = format!("Waiting for a group snapshot {name} to be created by the CSI driver.");
         self.tell(group, Severity::Normal, "CreatingGroupSnapshot", message).await?;
-        Ok(GroupSnapshotContent::from_object(made).unwrap_or_else(|| Arc::new(content)))
+        Ok(content)
     }
 
     /// The volumes of the claims that a group is of.
@@ -125,11 +124,4 @@ fn csi(volume: &Volume) -> Result<&CsiSource, Trouble> {
         PersistentSource::Csi(csi) => Ok(csi),
         _ => Err(Trouble::unfit(format!("Cannot snapshot a non-CSI volume: {}", volume.meta.name))),
     }
-}
-
-fn secret_annotations(secret: Option<Namespaced>) -> BTreeMap<String, String> {
-    let named = |secret: Namespaced| {
-        [(SECRET_NAME.to_owned(), secret.name), (SECRET_NAMESPACE.to_owned(), secret.namespace)]
-    };
-    secret.into_iter().flat_map(named).collect()
 }

@@ -10,10 +10,10 @@ use api::{
     SnapshotContent, Volume,
 };
 
+use super::SECRET;
 use super::binding::Hands;
-use super::{SECRET_NAME, SECRET_NAMESPACE};
 use crate::Trouble;
-use crate::found::find;
+use crate::found::{create, find};
 use crate::snapshotter::{self, GROUP_HANDLE, IN_GROUP};
 
 impl Hands {
@@ -67,7 +67,7 @@ impl Hands {
         let key = content.key();
         let found = match find::<SnapshotContent>(&*self.api, &key).await? {
             Some(found) => found,
-            None => self.made(content).await?,
+            None => create(&*self.api, content).await?,
         };
         if found.status.handle.is_empty() && !found.meta.is_deleting() {
             self.api.patch(Patch::of(key, PatchBody::ContentStatus(status))).await?;
@@ -96,15 +96,8 @@ impl Hands {
         let snapshot = Snapshot { meta, source, ..Snapshot::default() };
         match find::<Snapshot>(&*self.api, &snapshot.key()).await? {
             Some(found) => Ok(found),
-            None => self.made(snapshot).await,
+            None => create(&*self.api, snapshot).await,
         }
-    }
-
-    /// Makes an object, and answers it. One that exists already was made by an attempt whose answer was lost; it is
-    /// looked at again.
-    async fn made<R: Resource>(&self, object: R) -> Result<Arc<R>, Trouble> {
-        let made = self.api.create(object.clone().into_object()).await?;
-        Ok(R::from_object(made).unwrap_or_else(|| Arc::new(object)))
     }
 
     /// The snapshots of a group, as they are now.
@@ -119,7 +112,8 @@ impl Hands {
 
 /// The annotations of the content of a group's snapshot.
 fn annotations(of_group: &GroupSnapshotContent) -> BTreeMap<String, String> {
-    let secret = [(SECRET_NAME, snapshotter::SECRET_NAME), (SECRET_NAMESPACE, snapshotter::SECRET_NAMESPACE)];
+    let to = snapshotter::SECRET;
+    let secret = [(SECRET.name, to.name), (SECRET.namespace, to.namespace)];
     let secret = secret.into_iter().filter_map(|(of_group_content, of_content)| {
         let value = of_group.meta.annotations.get(of_group_content)?;
         Some((of_content.to_owned(), value.clone()))

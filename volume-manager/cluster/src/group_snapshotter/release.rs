@@ -1,18 +1,14 @@
-//! A group snapshot that is deleted: its content is told, and goes first where its policy wants that. Its snapshots go
-//! with it.
+//! A group snapshot that is deleted: its content is annotated, and deleted first where its policy says so. Its snapshots
+//! are deleted with it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{
-    Claim, ClaimPhase, GroupSnapshot, GroupSnapshotContent, Key, Kind, Patch, PatchBody, Resource, Severity,
-    Snapshot,
-};
+use api::{Claim, ClaimPhase, GroupSnapshot, GroupSnapshotContent, Key, Kind, Resource, Severity, Snapshot};
 
 use super::binding::{Hands, expected_content, names};
 use super::{BEING_DELETED, BOUND};
 use crate::Trouble;
-use crate::found::{find, release};
+use crate::found::{annotate, delete, find, release};
 use crate::snapshotter::display;
 
 impl Hands {
@@ -24,7 +20,7 @@ impl Hands {
             self.content_goes(content).await?;
         }
         for member in members.iter().filter(|member| !member.meta.is_deleting()) {
-            self.goes(&member.key()).await?;
+            delete(&*self.api, &member.key()).await?;
         }
         match content {
             // With its end the group snapshot comes again.
@@ -37,20 +33,11 @@ impl Hands {
     async fn content_goes(&self, content: &GroupSnapshotContent) -> Result<(), Trouble> {
         let key = content.key();
         if !content.meta.annotations.contains_key(BEING_DELETED) {
-            let annotations = BTreeMap::from([(BEING_DELETED.to_owned(), Some("yes".to_owned()))]);
-            let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
-            self.api.patch(Patch::of(key.clone(), body)).await?;
+            annotate(&*self.api, &key, &content.meta, BEING_DELETED, Some("yes")).await?;
         }
         match content.deletion == "Delete" && !content.meta.is_deleting() {
-            true => self.goes(&key).await,
+            true => delete(&*self.api, &key).await,
             false => Ok(()),
-        }
-    }
-
-    async fn goes(&self, key: &Key) -> Result<(), Trouble> {
-        match self.api.delete(key).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The calls beside a driver: the group that a content stands for is taken, looked after until it is ready, and deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::group_snapshot::{GroupContentSource, GroupContentStatus, GroupMember};
@@ -11,16 +11,13 @@ use api::{
 };
 use async_trait::async_trait;
 use csi_proto::v1;
-use tonic::Code;
 
-use super::{
-    BEING_CREATED, BEING_DELETED, CONTENT, GroupSnapshotterConfig, SECRET_NAME, SECRET_NAMESPACE, parameters,
-};
+use super::{BEING_CREATED, BEING_DELETED, CONTENT, GroupSnapshotterConfig, SECRET, parameters};
 use crate::class_parameters::of_driver;
 use crate::events::Events;
-use crate::found::{find, hold, release};
+use crate::found::{annotate, find, hold, release};
 use crate::reconciler::Reconciler;
-use crate::trouble::is_unknown;
+use crate::trouble::may_exist;
 use crate::{GroupSnapshotService, Trouble, secrets};
 
 #[derive(Debug)]
@@ -148,11 +145,6 @@ fn snapshots(content: &GroupSnapshotContent) -> Vec<String> {
             content.status.members.iter().map(|member| member.snapshot.clone()).collect()
         }
     }
-}
-
-/// Whether the driver may take the group, or have taken it: it may also have run out of something in the middle.
-fn may_exist(code: Code) -> bool {
-    is_unknown(code) || code == Code::ResourceExhausted
 }
 
 /// The state of a group as the driver answered it; not ready if it has not exactly one snapshot of each volume.
@@ -321,13 +313,7 @@ impl Hands {
         annotation: &str,
         value: Option<&str>,
     ) -> Result<(), Trouble> {
-        if content.meta.annotations.get(annotation).map(String::as_str) == value && value.is_some() {
-            return Ok(());
-        }
-        let annotations = BTreeMap::from([(annotation.to_owned(), value.map(str::to_owned))]);
-        let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
-        self.api.patch(Patch::of(content.key(), body)).await?;
-        Ok(())
+        annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
     async fn tell(
@@ -343,9 +329,7 @@ impl Hands {
 }
 
 fn secret(content: &GroupSnapshotContent) -> Option<Namespaced> {
-    let annotation = |key: &str| content.meta.annotations.get(key).cloned();
-    let (namespace, name) = annotation(SECRET_NAMESPACE).zip(annotation(SECRET_NAME))?;
-    Some(Namespaced::new(namespace, name))
+    SECRET.read(&content.meta)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use api::{Attachment, Key, Kind, PersistentSource, Reference, Resource, Severity
 use csi_proto::v1;
 
 use super::{FINALIZER, Hands};
-use crate::found::{find, release};
+use crate::found::{delete, find, release};
 use crate::{Trouble, annotations, secrets};
 
 /// Whether a volume is to be deleted by a driver.
@@ -28,10 +28,7 @@ impl Hands {
             return Err(trouble);
         }
         self.events.forget(&key);
-        match self.api.delete(&key).await {
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
-        }
+        delete(&*self.api, &key).await?;
         // Its finalizer goes last: as long as the driver may have it, its object is there.
         let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         release(&*self.api, &key, &volume.meta, &[FINALIZER]).await

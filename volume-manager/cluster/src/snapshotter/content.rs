@@ -1,6 +1,5 @@
 //! The content of a snapshot of a claim: made from the claim's volume and the class, and its claim kept until it is cut.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::names::Namespaced;
@@ -12,9 +11,9 @@ use api::{
 };
 
 use super::binding::{Hands, source_claim};
-use super::{SECRET_NAME, SECRET_NAMESPACE, SOURCE_CLAIM, content_name, display, parameters};
+use super::{SECRET, SOURCE_CLAIM, content_name, display, parameters};
 use crate::Trouble;
-use crate::found::{find, hold, release};
+use crate::found::{create, find, hold, release};
 
 /// On a class: snapshots that name none get it.
 const IS_DEFAULT: &str = "snapshot.storage.kubernetes.io/is-default-class";
@@ -40,9 +39,8 @@ impl Hands {
         let class = self.class(snapshot, csi).await?;
         hold(&*self.api, &claim.key(), &claim.meta, SOURCE_CLAIM).await?;
         let mut meta = Meta::named("", content_name(snapshot));
-        meta.annotations = secret_annotations(
-            parameters::secret(&class, snapshot).map_err(|bad| Trouble::unfit(bad.to_string()))?,
-        );
+        meta.annotations =
+            SECRET.of(parameters::secret(&class, snapshot).map_err(|bad| Trouble::unfit(bad.to_string()))?);
         let content = SnapshotContent {
             meta,
             snapshot: Namespaced::new(&snapshot.meta.namespace, &snapshot.meta.name),
@@ -54,11 +52,11 @@ impl Hands {
             source_mode: volume.mode,
             ..SnapshotContent::default()
         };
-        let made = self.api.create(content.clone().into_object()).await?;
+        let content = create(&*self.api, content).await?;
         let message =
             format!("Waiting for a snapshot {} to be created by the CSI driver.", display(&snapshot.key()));
         self.tell(snapshot, Severity::Normal, "CreatingSnapshot", message).await?;
-        Ok(SnapshotContent::from_object(made).unwrap_or_else(|| Arc::new(content)))
+        Ok(content)
     }
 
     async fn volume_of(&self, claim: &Claim) -> Result<Arc<Volume>, Trouble> {
@@ -109,11 +107,4 @@ impl Hands {
             false => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
         }
     }
-}
-
-fn secret_annotations(secret: Option<Namespaced>) -> BTreeMap<String, String> {
-    let named = |secret: Namespaced| {
-        [(SECRET_NAME.to_owned(), secret.name), (SECRET_NAMESPACE.to_owned(), secret.namespace)]
-    };
-    secret.into_iter().flat_map(named).collect()
 }

@@ -1,15 +1,11 @@
-//! A snapshot that is deleted: its content is told, and goes first where its policy wants that.
+//! A snapshot that is deleted: its content is annotated, and deleted first where its policy says so.
 
-use std::collections::BTreeMap;
-
-use api::{
-    ClaimPhase, GroupSnapshot, Key, Kind, Patch, PatchBody, Resource, Severity, Snapshot, SnapshotContent,
-};
+use api::{ClaimPhase, GroupSnapshot, Key, Kind, Resource, Severity, Snapshot, SnapshotContent};
 
 use super::binding::{Hands, expected_content, names};
 use super::{AS_SOURCE, BEING_DELETED, BOUND, IN_GROUP, display, group_of};
 use crate::Trouble;
-use crate::found::{find, release};
+use crate::found::{annotate, delete, find, release};
 
 impl Hands {
     pub(super) async fn let_go(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
@@ -22,19 +18,14 @@ impl Hands {
         self.refuse_while_restored(snapshot).await?;
         let content_key = content.key();
         if !content.meta.annotations.contains_key(BEING_DELETED) {
-            let annotations = BTreeMap::from([(BEING_DELETED.to_owned(), Some("yes".to_owned()))]);
-            let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
-            self.api.patch(Patch::of(content_key.clone(), body)).await?;
+            annotate(&*self.api, &content_key, &content.meta, BEING_DELETED, Some("yes")).await?;
         }
         if content.deletion != "Delete" {
             self.release_claim(snapshot).await?;
             return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND, IN_GROUP]).await;
         }
         if !content.meta.is_deleting() {
-            match self.api.delete(&content_key).await {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => {}
-            }
+            delete(&*self.api, &content_key).await?;
         }
         // One that was deleted before it was bound has no other finalizer, and waits for its content with this one.
         match snapshot.meta.has_finalizer(BOUND) {

@@ -1,6 +1,5 @@
 //! The calls beside a driver: what a content stands for is taken, looked after until it is ready, and deleted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::names::Namespaced;
@@ -11,16 +10,13 @@ use api::{
 };
 use async_trait::async_trait;
 use csi_proto::v1;
-use tonic::Code;
 
-use super::{
-    BEING_CREATED, BEING_DELETED, CONTENT, GROUP_HANDLE, SECRET_NAME, SECRET_NAMESPACE, SnapshotterConfig,
-};
+use super::{BEING_CREATED, BEING_DELETED, CONTENT, GROUP_HANDLE, SECRET, SnapshotterConfig};
 use crate::class_parameters::of_driver;
 use crate::events::Events;
-use crate::found::{find, hold, release};
+use crate::found::{annotate, find, hold, release};
 use crate::reconciler::Reconciler;
-use crate::trouble::is_unknown;
+use crate::trouble::may_exist;
 use crate::{SnapshotService, Trouble, secrets};
 
 #[derive(Debug)]
@@ -150,11 +146,6 @@ fn next(content: &SnapshotContent) -> Step {
     }
 }
 
-/// Whether the driver may take the snapshot, or have taken it: it may also have run out of something in the middle.
-fn may_exist(code: Code) -> bool {
-    is_unknown(code) || code == Code::ResourceExhausted
-}
-
 impl Hands {
     async fn create(&self, content: &SnapshotContent, volume: &str) -> Result<(), Trouble> {
         let class: Arc<SnapshotClass> = api::get(&*self.api, "", &content.class).await?;
@@ -267,13 +258,7 @@ impl Hands {
         annotation: &str,
         value: Option<&str>,
     ) -> Result<(), Trouble> {
-        if content.meta.annotations.get(annotation).map(String::as_str) == value && value.is_some() {
-            return Ok(());
-        }
-        let annotations = BTreeMap::from([(annotation.to_owned(), value.map(str::to_owned))]);
-        let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
-        self.api.patch(Patch::of(content.key(), body)).await?;
-        Ok(())
+        annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
     async fn tell(
@@ -289,9 +274,7 @@ impl Hands {
 }
 
 fn secret(content: &SnapshotContent) -> Option<Namespaced> {
-    let annotation = |key: &str| content.meta.annotations.get(key).cloned();
-    let (namespace, name) = annotation(SECRET_NAMESPACE).zip(annotation(SECRET_NAME))?;
-    Some(Namespaced::new(namespace, name))
+    SECRET.read(&content.meta)
 }
 
 #[cfg(test)]

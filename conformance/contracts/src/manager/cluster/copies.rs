@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{change_by_controller, handle, has_finalizer, is_deleting, started};
-use crate::event::{ApiChange, Event, ObjectKind, TraceLine, Verb};
+use super::contents::{Contents, Restored, is_announced, is_new_deletion};
+use super::{change_by_controller, handle, started};
+use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -16,11 +17,8 @@ const BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being
 /// On a content: the driver may have the snapshot.
 const CONTENT: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 
-/// The content of the snapshot with this identity.
-fn content<'a>(books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
-    let mut contents = books.objects_of(ObjectKind::SnapshotContent);
-    contents.find(|(_, body)| text(&body["spec"]["volumeSnapshotRef"], "uid") == uid)
-}
+const CONTENTS: Contents =
+    Contents { kind: ObjectKind::SnapshotContent, reference: "volumeSnapshotRef", handle: "snapshotHandle" };
 
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     id: "INV-097",
@@ -29,10 +27,9 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "CreateSnapshot") else { return };
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
-        let Some((name, body)) = content(books, uid) else { return };
+        let Some((name, body)) = CONTENTS.find(books, uid) else { return };
         report.tried();
-        let is_announced = body["metadata"]["annotations"][BEING_CREATED].is_string();
-        if !is_announced || !has_finalizer(body, CONTENT) {
+        if !is_announced(body, BEING_CREATED, CONTENT) {
             report.broken(&start.method, "asked for a snapshot that is written nowhere", name);
         }
     }),
@@ -78,25 +75,11 @@ impl Check for Taken {
                     self.taken.remove(&handle);
                 }
             }
-            Event::Api(change) if change.verb == Verb::Delete => self.gone(books, change, report),
+            Event::Api(change) if change.verb == Verb::Delete => {
+                let cause = "the content of a snapshot was gone before the snapshot";
+                CONTENTS.judge_gone(books, change, &self.taken, cause, report);
+            }
             _ => {}
-        }
-    }
-}
-
-impl Taken {
-    fn gone(&self, books: &Books, change: &ApiChange, report: &mut Report) {
-        if change.kind != ObjectKind::SnapshotContent {
-            return;
-        }
-        let Some(body) = books.object(change.kind, &change.object) else { return };
-        if text(&body["spec"], "deletionPolicy") != "Delete" {
-            return;
-        }
-        report.tried();
-        let uid = text(&body["spec"]["volumeSnapshotRef"], "uid");
-        if let Some((handle, _)) = self.taken.iter().find(|(_, taken)| *taken == uid) {
-            report.broken("", "the content of a snapshot was gone before the snapshot", handle.as_str());
         }
     }
 }
@@ -105,46 +88,27 @@ pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
     id: "INV-099",
     sentence: "a snapshot is not deleted while a claim that was there before is made from it",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::With(|| Box::new(Restored::default())),
+    check: Checked::With(|| Box::new(NotWhileRestored::default())),
 };
 
-/// The claims that were being made from a snapshot when it was deleted, by the snapshot's identity.
 #[derive(Default)]
-struct Restored(BTreeMap<String, BTreeSet<(String, String)>>);
+struct NotWhileRestored(Restored);
 
-impl Check for Restored {
+impl Check for NotWhileRestored {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Api(change) if change.kind == ObjectKind::Snapshot && is_deleting(&change.body) => {
-                let was_deleting = books.object(change.kind, &change.object).is_some_and(is_deleting);
-                if !was_deleting {
-                    let uid = text(&change.body["metadata"], "uid").to_owned();
-                    self.0.insert(uid, restored(books, &change.object));
-                }
+            Event::Api(change) if is_new_deletion(books, change, ObjectKind::Snapshot) => {
+                let uid = text(&change.body["metadata"], "uid").to_owned();
+                self.0.insert(uid, restored(books, &change.object));
             }
             Event::RpcStart(start) if start.method == "DeleteSnapshot" => {
-                let handle = start.request().snapshot_id();
-                let mut contents = books.objects_of(ObjectKind::SnapshotContent);
-                let content = contents.find(|(_, body)| text(&body["status"], "snapshotHandle") == handle);
-                let Some((_, content)) = content else { return };
-                let uid = text(&content["spec"]["volumeSnapshotRef"], "uid");
-                let Some(claims) = self.0.get(uid) else { return };
-                report.tried();
-                if let Some((claim, _)) = claims.iter().find(|claim| is_waiting(books, claim)) {
-                    report.broken(&start.method, "deleted while a claim was made from it", claim.as_str());
-                }
+                let call = (start.method.as_str(), start.request().snapshot_id());
+                let cause = "deleted while a claim was made from it";
+                CONTENTS.judge_deletion(books, call, &self.0, cause, report);
             }
             _ => {}
         }
     }
-}
-
-/// Whether a claim that was being made is still being made.
-pub(super) fn is_waiting(books: &Books, (name, uid): &(String, String)) -> bool {
-    let claim = books.object(ObjectKind::Claim, name);
-    claim.is_some_and(|claim| {
-        text(&claim["metadata"], "uid") == uid && text(&claim["status"], "phase") == "Pending"
-    })
 }
 
 /// The claims that are being made from a snapshot, with their identities.

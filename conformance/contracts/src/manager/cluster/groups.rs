@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::copies::{is_waiting, restored};
-use super::{has_finalizer, is_deleting, started};
-use crate::event::{ApiChange, Event, ObjectKind, RpcEnd, TraceLine, Verb};
+use super::contents::{Contents, Restored, is_announced, is_new_deletion};
+use super::copies::restored;
+use super::started;
+use crate::event::{Event, ObjectKind, RpcEnd, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -20,17 +21,17 @@ const CONTENT: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotco
 const CREATE: &str = "CreateVolumeGroupSnapshot";
 const DELETE: &str = "DeleteVolumeGroupSnapshot";
 
-/// The content of the group snapshot with this identity.
-fn content<'a>(books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
-    let mut contents = books.objects_of(ObjectKind::GroupSnapshotContent);
-    contents.find(|(_, body)| text(&body["spec"]["volumeGroupSnapshotRef"], "uid") == uid)
-}
+const CONTENTS: Contents = Contents {
+    kind: ObjectKind::GroupSnapshotContent,
+    reference: "volumeGroupSnapshotRef",
+    handle: "volumeGroupSnapshotHandle",
+};
 
 /// The identity of the group snapshot that a call is for.
 fn uid<'a>(books: &'a Books, end: &RpcEnd) -> Option<&'a str> {
     let call = books.calls.get(&end.id).filter(|call| call.method == CREATE)?;
     let uid = call.request().name().strip_prefix(NAME)?;
-    content(books, uid).map(|_| uid)
+    CONTENTS.find(books, uid).map(|_| uid)
 }
 
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
@@ -40,10 +41,9 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, CREATE) else { return };
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
-        let Some((name, body)) = content(books, uid) else { return };
+        let Some((name, body)) = CONTENTS.find(books, uid) else { return };
         report.tried();
-        let is_announced = body["metadata"]["annotations"][BEING_CREATED].is_string();
-        if !is_announced || !has_finalizer(body, CONTENT) {
+        if !is_announced(body, BEING_CREATED, CONTENT) {
             report.broken(&start.method, "asked for a group snapshot that is written nowhere", name);
         }
     }),
@@ -72,25 +72,11 @@ impl Check for Taken {
                     self.0.remove(call.request().group_id());
                 }
             }
-            Event::Api(change) if change.verb == Verb::Delete => self.gone(books, change, report),
+            Event::Api(change) if change.verb == Verb::Delete => {
+                let cause = "the content of a group snapshot was gone before the group";
+                CONTENTS.judge_gone(books, change, &self.0, cause, report);
+            }
             _ => {}
-        }
-    }
-}
-
-impl Taken {
-    fn gone(&self, books: &Books, change: &ApiChange, report: &mut Report) {
-        if change.kind != ObjectKind::GroupSnapshotContent {
-            return;
-        }
-        let Some(body) = books.object(change.kind, &change.object) else { return };
-        if text(&body["spec"], "deletionPolicy") != "Delete" {
-            return;
-        }
-        report.tried();
-        let uid = text(&body["spec"]["volumeGroupSnapshotRef"], "uid");
-        if let Some((handle, _)) = self.0.iter().find(|(_, taken)| *taken == uid) {
-            report.broken("", "the content of a group snapshot was gone before the group", handle.as_str());
         }
     }
 }
@@ -128,44 +114,28 @@ pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
     id: "INV-105",
     sentence: "a group snapshot is not deleted while a claim that was there before is made from one of its snapshots",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::With(|| Box::new(Restored::default())),
+    check: Checked::With(|| Box::new(NotWhileRestored::default())),
 };
 
-/// The claims that were being made from a group's snapshots when it was deleted, by the group's identity.
 #[derive(Default)]
-struct Restored(BTreeMap<String, BTreeSet<(String, String)>>);
+struct NotWhileRestored(Restored);
 
-impl Check for Restored {
+impl Check for NotWhileRestored {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Api(change) if is_new_deletion(books, change) => {
+            Event::Api(change) if is_new_deletion(books, change, ObjectKind::GroupSnapshot) => {
                 let uid = text(&change.body["metadata"], "uid").to_owned();
                 let claims = members(books, &uid).flat_map(|member| restored(books, member)).collect();
                 self.0.insert(uid, claims);
             }
             Event::RpcStart(start) if start.method == DELETE => {
-                let handle = start.request().group_id();
-                let mut contents = books.objects_of(ObjectKind::GroupSnapshotContent);
-                let content =
-                    contents.find(|(_, body)| text(&body["status"], "volumeGroupSnapshotHandle") == handle);
-                let Some((_, content)) = content else { return };
-                let uid = text(&content["spec"]["volumeGroupSnapshotRef"], "uid");
-                let Some(claims) = self.0.get(uid) else { return };
-                report.tried();
-                if let Some((claim, _)) = claims.iter().find(|claim| is_waiting(books, claim)) {
-                    let cause = "deleted while a claim was made from one of its snapshots";
-                    report.broken(&start.method, cause, claim.as_str());
-                }
+                let call = (start.method.as_str(), start.request().group_id());
+                let cause = "deleted while a claim was made from one of its snapshots";
+                CONTENTS.judge_deletion(books, call, &self.0, cause, report);
             }
             _ => {}
         }
     }
-}
-
-/// Whether a change is the first that marks a group snapshot as being deleted.
-fn is_new_deletion(books: &Books, change: &ApiChange) -> bool {
-    let is_marked = change.kind == ObjectKind::GroupSnapshot && is_deleting(&change.body);
-    is_marked && !books.object(change.kind, &change.object).is_some_and(is_deleting)
 }
 
 /// The snapshots of a group.
