@@ -10,7 +10,7 @@ use expect_test::{Expect, expect};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use tests::{Ended, Residue, Volproof, has_root, settle};
+use tests::{Ended, Residue, Volproof, built, has_root, settle};
 
 const POD: &str = "\
 kind: Pod
@@ -122,6 +122,26 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
         assert!(ended.stderr.contains(told), "{told}\n{}", ended.told());
     }
     assert_eq!(ended.temporary_files(), Vec::<String>::new());
+}
+
+/// GitHub's runner takes a line that begins with `::` for a command, whoever wrote it.
+#[test]
+#[file_serial(root)]
+fn message_of_a_driver_is_no_command_for_the_runner() {
+    if !has_root() {
+        return;
+    }
+    let fault = r#"{"method":"NodePublishVolume","code":13,"message":"no\n::error file=x::INJ"}"#;
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    let driver = format!("{} {serve} --fault '{fault}'", built().display());
+    let commands = |name: &str| {
+        let ended = manifests().args("--once --timeout 4s --driver-cmd").arg(&driver).env(name, "true").run();
+        assert!(ended.told().contains("error file=x::INJ"), "{}", ended.told());
+        let lines = [ended.stdout.clone(), ended.stderr.clone()].join("\n");
+        lines.lines().filter(|line| line.trim_start().starts_with("::")).count()
+    };
+    assert_eq!(commands("GITHUB_ACTIONS"), 0);
+    assert_ne!(commands("ELSEWHERE"), 0);
 }
 
 /// A volume that is written down, a claim that waits for its pod, a copy, a claim of the pod's own, and a volume without

@@ -1,20 +1,26 @@
-//! The lines of all commands, fitted to the terminal that shows them. Writes to standard output and standard error.
+//! The lines of all commands, fitted to the terminal that shows them, and none of them a command for GitHub's runner,
+//! which reads all that a step prints. Writes to standard output and standard error.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use harness::lines::Changed;
+use harness::printable::NoCommands;
 use runner::report::wrap::{Fit, width_of};
 
+/// A stream for people.
+pub(crate) type Lines<W> = Changed<Changed<W, Option<NoCommands>>, Fit>;
+
 /// Standard output, with each line fitted to its terminal.
-pub(crate) fn out() -> Changed<io::Stdout, Fit> {
+pub(crate) fn out() -> Lines<io::Stdout> {
     fitted(io::stdout())
 }
 
-fn fitted<W: Write + AsFd>(stream: W) -> Changed<W, Fit> {
+fn fitted<W: Write + AsFd>(stream: W) -> Lines<W> {
     let width = width_of(&stream);
-    Changed::new(stream, Fit::to(width))
+    let is_read_by_github = std::env::var_os("GITHUB_ACTIONS").is_some();
+    Changed::new(Changed::new(stream, is_read_by_github.then_some(NoCommands)), Fit::to(width))
 }
 
 /// Writes a line to standard output. If that is closed, the exit code still says how the command ended.

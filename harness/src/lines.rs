@@ -8,6 +8,16 @@ pub trait Change {
     fn change(&self, line: Vec<u8>) -> Vec<u8>;
 }
 
+/// `None` changes nothing.
+impl<C: Change> Change for Option<C> {
+    fn change(&self, line: Vec<u8>) -> Vec<u8> {
+        match self {
+            Some(change) => change.change(line),
+            None => line,
+        }
+    }
+}
+
 /// A writer of changed lines. A line without an end is written when the writer is flushed.
 #[derive(Debug)]
 pub struct Changed<W, C> {

@@ -125,8 +125,8 @@ fn has_foreign_entries(cases: &Path) -> io::Result<bool> {
 pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let palette = if colour { Palette::coloured() } else { Palette::plain() };
     let human = || -> Box<dyn Reporter> {
-        // GitHub reads commands from the output of a step in any format, so annotations go with the format for people.
-        if flags.format == Format::Github || std::env::var_os("GITHUB_ACTIONS").is_some() {
+        // Annotations are commands for the runner, and nothing beside them is.
+        if flags.format == Format::Github {
             return Box::new(Human::new(Changed::new(io::stdout(), NoCommands), palette, flags.verbose));
         }
         let human = Human::new(terminal::out(), palette, flags.verbose);
