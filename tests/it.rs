@@ -8,6 +8,7 @@ mod golden;
 mod hostile;
 mod interrupt;
 mod keep;
+mod killed_node;
 mod leaks;
 mod mechanisms;
 mod package;

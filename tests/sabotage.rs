@@ -191,6 +191,7 @@ fn no_sabotaged_driver_is_acquitted() {
         ("publish-forgets-idempotence", "csi::lifecycle::each_repeated_call_succeeds"),
         ("stage-forgets-idempotence", "csi::lifecycle::each_repeated_call_succeeds"),
         ("publish-creates-file", "csi::block::teardown_is_the_reverse_of_setup"),
+        ("publish-creates-file", "block::missing_device_at_the_target_is_reported"),
         ("unpublish-keeps-target", "csi::block::teardown_is_the_reverse_of_setup"),
         ("unstage-removes-directory", "csi::block::teardown_is_the_reverse_of_setup"),
     ] {
@@ -220,6 +221,10 @@ fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
     let device = run("publish-creates-file", "csi::block::teardown_is_the_reverse_of_setup");
     assert!(device.contains("DRV-055") && device.contains("refuse it with INVALID_ARGUMENT"), "{device}");
     let refused = run("stage-without-mount", "csi::lifecycle::file_system_is_set_up_and_torn_down");
+    // The summary names the call and its answer, and not only what came of it.
+    let summary = refused.lines().find(|line| line.trim_start().starts_with("Finding "));
+    let words = ["are not mounted: NodePublishVolume answers FAILED_PRECONDITION", "is not any more"];
+    assert!(summary.is_some_and(|line| words.iter().all(|word| line.contains(word))), "{refused}");
     let event = refused.lines().find(|line| line.trim_start().starts_with("the first event"));
     let words = ["pod/web FailedMount", "code = FailedPrecondition", "is not any more"];
     assert!(event.is_some_and(|event| words.iter().all(|word| event.contains(word))), "{refused}");

@@ -64,6 +64,8 @@ sabotages! {
         "CreateVolume makes a volume with capabilities that it does not support."
     CreateRefusesLongNames "create-refuses-long-names" "DRV-017"
         "CreateVolume refuses a name of more than 64 bytes."
+    CreateDropsLongNames "create-drops-long-names" "DRV-017"
+        "CreateVolume of a name of more than 64 bytes answers OK and makes nothing."
     CreateTrustsNames "create-trusts-names" "DRV-018"
         "CreateVolume writes a file at a path that contains the name."
     DeleteTrustsIds "delete-trusts-ids" "DRV-018"

@@ -145,6 +145,8 @@ async fn node_killed_after_an_effect(cx: &mut Cx) -> Result {
         inside.reads("/settings/color", "blue").await?;
         web.remove().await?;
         died |= cx.node().revive().await?;
+        // The story differs with the moment of the kill. What a pod leaves is found at the end of the case: each pod has
+        // another name.
         if let Err(failure) = cx.forget().await {
             if !cx.node().revive().await? {
                 return Err(failure);

@@ -133,7 +133,7 @@ async fn missing_device_at_the_target_is_reported(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let publish = cx.hold(Method::Publish);
     let web = cx.pod("web").device(&disk, "/dev/xvda").add().await?;
-    publish.reached().await?;
+    publish.succeeded().await?;
     cx.loses_target(&disk, &web)?;
     // Later retries of the node do not reach the driver.
     cx.fail(Method::Publish, Code::Internal).times(u32::MAX);

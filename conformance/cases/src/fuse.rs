@@ -63,7 +63,10 @@ async fn file_system_with_errors_is_unmounted(cx: &mut Cx) -> Result {
     let fails = |errno| FileRule::on(FileCall::Look, FileFault::Errno(errno as i32));
     for errno in [ESTALE, EIO, EACCES, EHOSTDOWN, ENODEV, EPERM] {
         let web = cx.pod(&format!("web-{errno:?}").to_lowercase()).volume(&data, "/data").start().await?;
+        let at = cx.place("data", &web)?;
         cx.spoil_fuse(fails(errno))?;
+        let answer = std::fs::metadata(&at).err().and_then(|error| error.raw_os_error());
+        cx.finds(answer == Some(errno as i32), &format!("The file system does not answer {errno:?}."))?;
         web.stop().await?;
         cx.mend_fuse()?;
     }

@@ -71,19 +71,37 @@ impl DeadEnd {
     }
 }
 
+impl DeadEnd {
+    /// The chain of causes of a failure: what did not happen with the driver's answer, and why the wait ended.
+    pub(crate) fn explain(&self, not_happened: &str) -> Vec<String> {
+        let Self { method, code, calls, was_seen_before, .. } = self;
+        let early = match was_seen_before {
+            true => "ended early: so it was in the cases before, where it never came".to_owned(),
+            false => format!("ended early: the same answer each time ({calls} calls)"),
+        };
+        let said = self.message();
+        vec![format!("{not_happened}: {method} answers {code}{said}."), early]
+    }
+
+    /// The message behind the code.
+    fn message(&self) -> String {
+        match (self.code.as_str(), self.message.as_str()) {
+            (_, "") => String::new(),
+            ("OK", message) => format!(", and then: {message}"),
+            (_, message) => format!(": {message:?}"),
+        }
+    }
+}
+
 impl fmt::Display for DeadEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, code, message, calls, was_seen_before, .. } = self;
+        let Self { method, code, calls, was_seen_before, .. } = self;
         write!(f, "ended early: {method} answers {code} ")?;
         match was_seen_before {
             true => f.write_str("as in the cases before, where it never came")?,
             false => write!(f, "each time ({calls} calls)")?,
         }
-        match (code.as_str(), message.as_str()) {
-            (_, "") => Ok(()),
-            ("OK", message) => write!(f, ", and then: {message}"),
-            (_, message) => write!(f, ": {message:?}"),
-        }
+        f.write_str(&self.message())
     }
 }
 

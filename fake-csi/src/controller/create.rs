@@ -32,6 +32,7 @@ impl Driver {
         if self.breaks(Sabotage::CreateRefusesLongNames) && request.name.len() > 64 {
             return Err(Status::invalid_argument("name is too long"));
         }
+        let drops = self.breaks(Sabotage::CreateDropsLongNames) && request.name.len() > 64;
         let capabilities = self.capabilities_of(request)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
@@ -66,10 +67,13 @@ impl Driver {
             }
             let wanted = self.design(books, request, (&capabilities, source.clone()), bounds)?;
             self.must_fit(books, wanted.capacity)?;
+            if drops {
+                return Ok((Vec::new(), wanted));
+            }
             let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(wanted.clone()))];
             Ok::<_, Status>((entries, wanted))
         })?;
-        let volume = if volume.created { volume } else { self.make_contents(&volume)? };
+        let volume = if volume.created || drops { volume } else { self.make_contents(&volume)? };
         let mut answered = self.describe(&volume);
         if self.options.padding > 0 {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 48] = [
+const FOUND_BY_CASES: [&str; 49] = [
     "capacity-minimum-too-large",
     "capacity-of-any-place",
     "clone-empties-source",
@@ -79,6 +79,7 @@ const FOUND_BY_CASES: [&str; 48] = [
     "create-answers-limit",
     "create-answers-new-context",
     "create-answers-odd-size",
+    "create-drops-long-names",
     "create-ignores-place",
     "create-rounds-down",
     "detach-needs-volume",

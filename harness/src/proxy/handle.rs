@@ -158,7 +158,7 @@ impl Front {
             };
         }
         if let Some(gate) = gate {
-            gate.pass().await;
+            gate.pass(answer.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok)).await;
         }
         if rule.hang {
             self.pauses.hang().await;

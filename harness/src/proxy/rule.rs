@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tonic::Code;
 
 use super::code::{code_from_name, code_names};
 use crate::manifest::nearest;
@@ -107,18 +108,21 @@ impl Rule {
 /// Holds one answer until it is opened. Clones are the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    reached: Arc<watch::Sender<bool>>,
+    /// The code of the answer that is held.
+    reached: Arc<watch::Sender<Option<Code>>>,
     open: Arc<watch::Sender<bool>>,
 }
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { reached: Arc::new(watch::Sender::new(false)), open: Arc::new(watch::Sender::new(false)) }
+        Self { reached: Arc::new(watch::Sender::new(None)), open: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Waits until an answer is held: the driver has done its work and the caller does not know.
-    pub async fn reached(&self) {
-        wait(&self.reached).await;
+    /// Waits until an answer is held: the driver has done its work and the caller does not know. Returns its code.
+    pub async fn reached(&self) -> Code {
+        // The sender is borrowed here, so it cannot be gone.
+        let mut reached = self.reached.subscribe();
+        reached.wait_for(Option::is_some).await.ok().and_then(|code| *code).unwrap_or(Code::Unknown)
     }
 
     /// Lets the answer go on.
@@ -126,15 +130,11 @@ impl Gate {
         self.open.send_replace(true);
     }
 
-    pub(super) async fn pass(&self) {
-        self.reached.send_replace(true);
-        wait(&self.open).await;
+    pub(super) async fn pass(&self, code: Code) {
+        self.reached.send_replace(Some(code));
+        // The sender is borrowed here, so it cannot be gone.
+        let _ = self.open.subscribe().wait_for(|set| *set).await;
     }
-}
-
-async fn wait(flag: &watch::Sender<bool>) {
-    // The sender is borrowed here, so it cannot be gone.
-    let _ = flag.subscribe().wait_for(|set| *set).await;
 }
 
 /// All rules of a proxy.

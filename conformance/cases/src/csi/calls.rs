@@ -58,7 +58,7 @@ async fn size_limit_is_respected(cx: &mut Cx) -> Result {
     cx.keeps("DRV-012", "CreateVolume", answered >= least, cause)
 }
 
-/// CreateVolume accepts a name of 128 bytes.
+/// CreateVolume accepts a name of 128 bytes, and makes a volume that the driver knows.
 ///
 /// CSI, 'Size Limits': strings may have 128 bytes.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
@@ -72,7 +72,14 @@ async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
     if !made.is_ok() {
         return Ok(());
     }
-    let gone = cx.call("DeleteVolume", json!({ "volumeId": made.text("/volume/volumeId") })).await?;
+    let uses = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
+    let id = made.text("/volume/volumeId");
+    let asked = json!({ "volumeId": id, "volumeCapabilities": uses });
+    let known = cx.call("ValidateVolumeCapabilities", asked).await?;
+    let gone = cx.call("DeleteVolume", json!({ "volumeId": id })).await?;
+    let cause =
+        "CreateVolume answers OK for a name of 128 bytes, and ValidateVolumeCapabilities answers NOT_FOUND.";
+    cx.keeps("DRV-017", "CreateVolume", known.code() != "NotFound", cause)?;
     gone.is("DRV-020", &["OK"])
 }
 
@@ -246,6 +253,8 @@ async fn incompatible_stage_is_refused(cx: &mut Cx) -> Result {
     let mut as_device = staged.clone();
     as_device["volumeCapability"] =
         json!({ "block": {}, "accessMode": staged["volumeCapability"]["accessMode"] });
+    // The volume was created for a file system: a driver may as well say that a device exceeds what this volume can do
+    // (FAILED_PRECONDITION), or that it has no devices (INVALID_ARGUMENT), before it looks at what is staged.
     let refused = ["AlreadyExists", "FailedPrecondition", "InvalidArgument"];
     let answer = cx.call("NodeStageVolume", as_device).await?;
     answer.asked("as a device, where the volume is staged with a file system,").is("DRV-047", &refused)?;

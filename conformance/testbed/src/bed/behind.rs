@@ -2,16 +2,20 @@
 //! without a call.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use api::pod::InlineCsi;
 use api::{CsiDriver, VolumeSource};
 use contracts::event::Event;
+use nix::errno::Errno;
 use serde_json::Value;
 
 use super::{Bed, Result, StepError};
 use crate::call::Method;
+
+/// The promise that a published volume is at its target.
+const AT_THE_TARGET: &str = "DRV-055";
 
 impl Bed {
     /// A part of the last request of a method, as text; empty if there is no such part.
@@ -77,12 +81,23 @@ impl Bed {
         Ok(said.map_err(|error| StepError::ours(&error))?.trim() == "1")
     }
 
-    /// Removes the file at the driver's target of a device.
+    /// Removes the device that the driver has put at its target: a bind, or a device node of its own.
     pub(crate) fn lose_target(&self, volume: &str, pod: &str) -> Result {
         self.journal.touched_by_hand();
         let target = self.journal.symbols().block_target(volume, pod);
         let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{volume}` has no target")]))?;
-        nix::mount::umount(&target).map_err(|error| StepError::ours(&error))?;
+        if !fs::metadata(&target).is_ok_and(|there| there.file_type().is_block_device()) {
+            let cause = "no device is at the target of a block volume".to_owned();
+            return Err(StepError::Promise {
+                contract: AT_THE_TARGET,
+                method: "NodePublishVolume".to_owned(),
+                cause,
+            });
+        }
+        match nix::mount::umount(&target) {
+            Ok(()) | Err(Errno::EINVAL) => {}
+            Err(error) => return Err(StepError::ours(&error)),
+        }
         fs::remove_file(&target).map_err(|error| StepError::ours(&error))
     }
 }

@@ -45,13 +45,34 @@ impl Bed {
     /// Waits until an answer is held.
     pub(crate) async fn held(&self, method: Method) -> Result {
         let Some(gate) = self.made.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
-        match tokio::time::timeout(self.limit, gate.reached()).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(StepError::Broken(vec![format!(
-                "No {} was answered within {} s.",
-                method.name(),
-                self.limit.as_secs()
-            )])),
+        let held = tokio::time::timeout(self.limit, gate.reached()).await;
+        held.map(drop).map_err(|_| {
+            let (name, limit) = (method.name(), self.limit.as_secs());
+            StepError::Broken(vec![format!("No {name} was answered within {limit} s.")])
+        })
+    }
+
+    /// Waits until an answer that is OK is held; others go on.
+    pub(crate) async fn held_success(&self, method: Method) -> Result {
+        let success = async {
+            loop {
+                let Some(gate) = self.made.gates.borrow().get(method.name()).cloned() else { return };
+                if gate.reached().await == tonic::Code::Ok {
+                    return;
+                }
+                // The next answer is held before the node can ask for it.
+                self.hold(method);
+                gate.open();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = success => Ok(()),
+            end = self.dead_end(&self.journal) => {
+                self.made.dead_ends.borrow_mut().insert(end.key.clone());
+                Err(StepError::Broken(end.explain(&never_ok(method))))
+            }
+            () = tokio::time::sleep(self.limit) => Err(StepError::Broken(vec![never_ok(method) + "."])),
         }
     }
 
@@ -107,4 +128,8 @@ impl Bed {
     pub(crate) fn panic_kernel(&self) -> Result {
         std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| StepError::ours(&error))
     }
+}
+
+fn never_ok(method: Method) -> String {
+    format!("{} is never answered with OK", method.name())
 }

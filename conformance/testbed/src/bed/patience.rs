@@ -59,7 +59,7 @@ impl From<Waited> for StepError {
                 if let Some(NotUndone { method, cause }) = end.not_undone() {
                     return Self::Promise { contract: UNDOES, method, cause };
                 }
-                Self::Broken(vec![sentence(&said), end.to_string()])
+                Self::Broken(end.explain(sentence(&said).trim_end_matches('.')))
             }
             (NodeError::Refused(said), Why::Unanswered(method)) => {
                 Self::Broken(vec![sentence(&said), unanswered(&method)])

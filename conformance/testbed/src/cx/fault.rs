@@ -45,6 +45,13 @@ impl Held {
         async move { doing.done(self.shared.bed.held(self.method).await) }
     }
 
+    /// Waits until a call is held that the driver has answered with OK.
+    #[track_caller]
+    pub fn succeeded(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.succeeded()", self.method.name()), Location::caller());
+        async move { doing.done(self.shared.bed.held_success(self.method).await) }
+    }
+
     /// Lets it go on.
     pub fn release(self) {
         self.shared.bed.release(self.method);
