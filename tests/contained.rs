@@ -130,6 +130,44 @@ fn removals_and_modes_are_findings_too() {
     assert_eq!(there, [true; 3]);
 }
 
+/// The kernel does not tell the maker of a control group, and one beside the driver's own outlives it. One below its own
+/// goes with it.
+#[test]
+#[file_serial(root)]
+fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() {
+    if !has_root() {
+        return;
+    }
+    let top = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let Some(top) = top.into_iter().find(|top| top.join("cgroup.procs").exists()) else {
+        println!("skipped: no control groups of version 2");
+        return;
+    };
+    let beside = format!("{}/of-a-driver-{}", top.display(), std::process::id());
+    let below = format!("mkdir {}$(sed -n s/^0:://p /proc/self/cgroup)/below", top.display());
+    // Another one at each start, and one that is there from the first on.
+    let made = ended(&format!("mkdir {beside}-$(date +%N) {beside}; {below}; true"), "");
+    let groups = fs::read_dir(top).expect("it is listed").flatten().map(|entry| entry.path());
+    let left: Vec<PathBuf> =
+        groups.filter(|group| group.display().to_string().starts_with(&beside)).collect();
+    left.iter().for_each(|group| fs::remove_dir(group).expect("it is empty"));
+    assert_eq!(
+        left.len(),
+        3,
+        "one of the first questions, one of the case, and one of both: {}",
+        made.told()
+    );
+    let found = of_machine(&made);
+    assert_eq!(found.len(), 1, "{}", made.told());
+    assert!(found[0].starts_with(&format!("a control group stays: {beside}-")), "{}", made.told());
+    assert!(made.told().contains(&format!("the control group `{beside}` was made")), "{}", made.told());
+    // No word of CSI forbids it.
+    assert_eq!(made.code, Some(0), "{}", made.told());
+
+    let nested = ended(&below, "");
+    assert_eq!((nested.code, of_machine(&nested)), (Some(0), vec![]), "{}", nested.told());
+}
+
 #[test]
 fn help_says_what_a_driver_may_touch() {
     let help = Volproof::new().args("run --help").run();

@@ -72,6 +72,23 @@ fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
 
 #[test]
 #[file_serial(root)]
+fn full_directory_for_temporary_files_is_named() {
+    if !has_root() {
+        return;
+    }
+    let volproof = built().display().to_string();
+    let fill = "mkdir full && mount -t tmpfs -o size=16k none full && head -c 16k /dev/zero >full/x";
+    let (_script, program) = after(&format!(
+        "exec unshare --mount sh -c '{fill}; TMPDIR=$PWD/full exec {volproof} \"$@\"' run \"$@\""
+    ));
+    let ended = Volproof::at(&program).args("run").arg(CASE).run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    let words = ["/full/volproof-", "TMPDIR", "No space left on device"];
+    assert!(words.iter().all(|word| ended.told().contains(word)), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
 fn limit_of_processes_is_named() {
     if !has_root() {
         return;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, in_parallel, settle};
+use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, in_parallel, is_thorough, settle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -376,6 +376,23 @@ fn killed_worker_is_reported_with_its_signal_and_the_suspects() {
     let killed = run_fake(&format!(r#"--fault '{{"method":"NodePublishVolume","run":"{kill}"}}'"#), CASE);
     let words = ["killed by SIGKILL", "killed for memory", "where the driver has all capabilities"];
     assert!(words.iter().all(|word| killed.told().contains(word)), "{}", killed.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn stopped_worker_is_reported_with_the_suspects() {
+    if !has_root() || !is_thorough("no run whose worker is stopped, which takes its time to be given up") {
+        return;
+    }
+    let stop = "kill -STOP $(grep PPid /proc/$PPID/status | cut -f 2)";
+    let fault = format!(r#"--fault '{{"method":"NodePublishVolume","run":"{stop}"}}'"#);
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    let driver = format!("{} {serve} {fault}", built().display());
+    let volproof =
+        Volproof::new().args("run --report out --timeout 3s").arg(CASE).arg("--driver-cmd").arg(driver);
+    let stopped = ended(volproof, |_, _| {});
+    let words = ["still stopped: ", "where the driver has all capabilities"];
+    assert!(words.iter().all(|word| stopped.told().contains(word)), "{}", stopped.told());
 }
 
 /// A call that is never answered, in the first questions and later.

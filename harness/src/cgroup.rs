@@ -3,6 +3,7 @@
 //! A driver that forks without end or uses up memory reaches its own limit and not the machine's. Supports both
 //! versions of control groups. Writes below `/sys/fs/cgroup` and nowhere else.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ use crate::wait::Deadline;
 
 /// The time limit for killed processes to leave a group.
 const EMPTY: Duration = Duration::from_secs(5);
+
+/// The beginning of the names of this program's groups.
+const OWN: &str = "volproof-";
 
 /// The number of controllers that a group of version 1 has directories for.
 const CONTROLLERS: usize = 2;
@@ -65,6 +69,8 @@ pub struct Cgroup {
     dirs: Vec<PathBuf>,
     /// Whether its processes can use none of the machine's disks.
     disks_limited: bool,
+    /// The machine's other groups when it was made.
+    others: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +111,7 @@ impl Cgroup {
         for dir in &dirs {
             fs::create_dir(dir).map_err(refused(dir))?;
         }
-        let cgroup = Cgroup { limits, version, dirs, disks_limited: false };
+        let cgroup = Cgroup { limits, version, dirs, disks_limited: false, others: others() };
         cgroup.limit()?;
         Ok(cgroup)
     }
@@ -161,6 +167,13 @@ impl Cgroup {
         Hits { tasks: counted(&pids.join("pids.events"), "max"), memory: counted(&memory.join(file), count) }
     }
 
+    /// The groups beside it that were made since, and have no process of another program.
+    ///
+    /// The kernel does not tell the maker of a group. In version 1 a group of one name may be in several hierarchies.
+    pub fn made_beside(&self) -> Vec<PathBuf> {
+        others().into_iter().filter(|group| !self.others.contains(group) && !has_strangers(group)).collect()
+    }
+
     fn limit(&self) -> Result<(), CgroupError> {
         let [pids, memory] = self.of_each();
         let limit = if self.version == Version::One { "memory.limit_in_bytes" } else { "memory.max" };
@@ -197,12 +210,14 @@ impl Drop for Cgroup {
     }
 }
 
-/// Kills the processes in these groups and removes the groups. A missing group counts as removed.
+/// Kills the processes in these groups and removes the groups, with the groups that their processes have made below. A
+/// missing group counts as removed.
 ///
 /// # Errors
 /// When one stays.
 pub fn remove(dirs: &[PathBuf]) -> Result<(), CloseError> {
     for dir in dirs {
+        remove(&below(dir))?;
         let gone = || {
             kill_all(dir);
             match fs::remove_dir(dir) {
@@ -216,6 +231,27 @@ pub fn remove(dirs: &[PathBuf]) -> Result<(), CloseError> {
             .map_err(|source| CloseError::Os { what: format!("remove `{}`", dir.display()), source })?;
     }
     Ok(())
+}
+
+/// The groups directly below a group, or below the top of a hierarchy.
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    groups.map(|entry| entry.path()).collect()
+}
+
+/// The groups below the top of each hierarchy that are not this program's.
+fn others() -> BTreeSet<PathBuf> {
+    let is_own =
+        |group: &PathBuf| group.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN));
+    let groups = hierarchies().into_iter().flat_map(|mount| below(&mount.target));
+    groups.filter(|group| !is_own(group)).collect()
+}
+
+/// Whether a group, or one below it, has a process that this PID namespace cannot see.
+fn has_strangers(dir: &Path) -> bool {
+    let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    listed.lines().any(|pid| pid == "0") || below(dir).iter().any(|group| has_strangers(group))
 }
 
 fn kill_all(dir: &Path) {

@@ -176,6 +176,11 @@ impl DriverError {
         )
     }
 
+    /// Whether the driver answers, and says that it is not ready.
+    fn is_answered(&self) -> bool {
+        matches!(self, Self::NotReady { source: None, .. })
+    }
+
     /// Whether a driver that could be started before is to blame for it.
     pub fn is_of_the_driver(&self) -> bool {
         matches!(
@@ -375,7 +380,12 @@ impl Driver {
         let controller = self.controller_socket();
         let controller = controller.as_deref();
         if let Err(error) = self.start_in_time().await {
-            let wrong = match &error {
+            let cause = match &error {
+                // Its Probe answers, so that not the machine is what is waited for.
+                DriverError::Overloaded { source, .. } if source.is_answered() => source,
+                error => error,
+            };
+            let wrong = match cause {
                 DriverError::NotReady { source: None, .. } => {
                     questions::ready_after_all(&self.socket, controller, call).await
                 }

@@ -1,5 +1,7 @@
 //! Judges a case by the numbered promises and invariants, and makes findings of the violations.
 
+use std::path::Path;
+
 use contracts::event::{Actor, Event, RpcEnd, TraceLine};
 use contracts::promise::{self, Strength};
 use contracts::rule::books::{Books, is_unknown};
@@ -10,6 +12,7 @@ use harness::driver::NOT_ANSWERED;
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
 use testbed::cx::Ignored;
+use testbed::limits;
 
 use crate::finding::{Finding, Party};
 use crate::promises::Judged;
@@ -374,6 +377,9 @@ pub(crate) fn secret_in_log(file: &str) -> Finding {
     }
 }
 
+/// The contract of changes of the machine, which is no numbered promise.
+const MACHINE: &str = "machine";
+
 /// The number of changed files of the machine that are listed one by one.
 const CHANGES: usize = 5;
 
@@ -387,7 +393,7 @@ pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding
             more => format!(", and so changed {more} more of the machine's files and directories"),
         };
         Finding {
-            contract: "machine".to_owned(),
+            contract: MACHINE.to_owned(),
             method: String::new(),
             cause: written.to_string(),
             party: Party::Driver,
@@ -403,6 +409,17 @@ pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding
     let more = all.len().saturating_sub(CHANGES);
     let listed = all.iter().take(CHANGES).enumerate();
     listed.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
+}
+
+/// The finding of a control group that appeared while the driver ran, and is not thrown away with it.
+pub(crate) fn group_made(group: &Path) -> Finding {
+    Finding {
+        party: Party::Driver,
+        strength: Some(Strength::Advice),
+        sentence: format!("T{}.", &limits::group_stays(group)[1..]),
+        cites: "A driver removes the control groups that it has made; `rmdir` does it by hand.".to_owned(),
+        ..blank(MACHINE, "", &format!("a control group stays: {}", group.display()))
+    }
 }
 
 /// The contract of a limit of the machine that the driver has reached, which is no numbered promise.
@@ -445,22 +462,6 @@ pub(crate) fn unanswered(method: &str) -> Finding {
     Finding { sentence, ..promise_broken("DRV-093", method, NOT_ANSWERED) }
 }
 
-/// The promise that no request ends the driver.
-const STAYS_UP: &str = "DRV-097";
-
-/// The finding of a driver that ended unasked; `None` if another finding says that it reached a limit of the machine.
-pub(crate) fn driver_ended(said: &str, others: &[Finding]) -> Option<Finding> {
-    let is_explained = others.iter().any(|finding| finding.contract == LIMITS);
-    let cause = "the driver ended by itself in the middle of a case";
-    let found = Finding { sentence: said.to_owned(), ..promise_broken(STAYS_UP, "", cause) };
-    (!is_explained).then_some(found)
-}
-
-/// A finding of the body of a case as a consequence of the driver's end.
-pub(crate) fn after_the_end(found: &Finding) -> Finding {
-    Finding { consequence_of: STAYS_UP.to_owned(), ..found.clone() }
-}
-
 /// The finding of a machine that lacks a resource; `said` names the resource and the remedy.
 pub(crate) fn environment(said: &str) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);
@@ -492,8 +493,10 @@ pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {
     (lost > 0).then_some(finding)
 }
 
+mod ended;
 mod held;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ended::{after_the_end, call_at_the_end, driver_ended};
 pub(crate) use held::{held, released};

@@ -307,7 +307,15 @@ fn status_and_findings(
     symbols: &Symbols,
     seconds: f64,
 ) -> Outcome {
-    let Aftermath { mut findings, mut judged, left_behind, kernel, mut unchecked, driver_exited } = after;
+    let Aftermath {
+        mut findings,
+        mut judged,
+        left_behind,
+        kernel,
+        mut unchecked,
+        driver_exited,
+        ended_during,
+    } = after;
     unchecked.extend(claims.not_tried);
     judged.kept.extend(claims.kept.iter().map(|id| (*id).to_owned()));
     findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
@@ -323,7 +331,7 @@ fn status_and_findings(
         // The broken promise is a consequence of the driver's end.
         (Some(end), broken) => {
             findings.extend(broken.map(|broken| judge::after_the_end(&broken)));
-            findings.extend(judge::driver_ended(end, &findings));
+            findings.extend(judge::driver_ended(end, ended_during.as_deref(), &findings));
         }
         (None, Some(broken)) => {
             judge::blame(&mut findings, &broken.contract);

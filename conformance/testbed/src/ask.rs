@@ -25,10 +25,11 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
     let disks_limited = cgroup.as_ref().is_some_and(|cgroup| cgroup.disks_are_limited());
-    let around = match builder(orders, sandbox, journal, foreign.as_ref(), cgroup).surround().await {
+    let around = match builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone()).surround().await {
         Ok(around) => around,
         Err(TestbedError::Driver(DriverError::Answers { wrong, tail })) => {
-            return Ok(Abilities { wrong, last_words: tail, ..Abilities::default() });
+            let bounds = sandbox.bounds().clone();
+            return Ok(Abilities { wrong, last_words: tail, disks_limited, bounds, ..Abilities::default() });
         }
         Err(error) => return Err(Refusal::of_testbed(&error)),
     };
@@ -45,6 +46,8 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
                 ENDING.as_secs()
             ));
         }
+        let groups = cgroup.map(|cgroup| cgroup.made_beside()).unwrap_or_default();
+        abilities.odd.extend(groups.iter().map(|group| limits::group_stays(group)));
         abilities
     });
     match answer {

@@ -81,6 +81,14 @@ fn write_down(ledger: &Ledger, paths: Vec<PathBuf>) -> Option<()> {
     ledger.record(&Entry::Cgroups { paths }).ok()
 }
 
+/// What is to be told of a control group that appeared while the driver ran, and is not thrown away with it.
+pub fn group_stays(group: &Path) -> String {
+    format!(
+        "the control group `{}` was made while the driver ran, by the driver or by another program, and stays on the machine",
+        group.display()
+    )
+}
+
 /// The limits that the driver has reached, each with the cause.
 pub fn used_up(cgroup: Option<&Cgroup>, state: &Path) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();

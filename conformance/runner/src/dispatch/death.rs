@@ -35,9 +35,26 @@ pub(super) fn suspects(status: ExitStatus) -> Option<&'static str> {
     }
 }
 
+/// The possible senders of the signal that stopped processes of a worker that did not end; `stuck` are those that no
+/// signal ends.
+pub(super) fn stoppers(stuck: &[String]) -> Option<&'static str> {
+    let is_stopped = stuck.iter().any(|process| process.starts_with("stopped"));
+    is_stopped.then_some(
+        "no process of the suite stops itself: one of the sandbox, where the driver has all capabilities, sent the signal, \
+         or one from outside",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stopped_process_has_suspects_and_a_sleeping_one_has_none() {
+        let stuck = |line: &str| stoppers(&[line.to_owned()]);
+        assert!(stuck("stopped: volproof[7]").is_some_and(|told| told.contains("the driver")));
+        assert_eq!((stuck("asleep in the kernel: dd[8]"), stoppers(&[])), (None, None));
+    }
 
     #[test]
     fn death_of_a_worker_names_its_signal() {

@@ -42,7 +42,10 @@ impl Ledger {
             .mode(0o700)
             .create(&path)
             .with_context(|| format!("cannot create `{}`", path.display()))?;
-        private::write(&path.join(ledger::MARK), "volproof made this directory.\n")?;
+        let mark = path.join(ledger::MARK);
+        private::write(&mark, "volproof made this directory.\n").with_context(|| {
+            format!("cannot write `{}`; TMPDIR names another directory for temporary files", mark.display())
+        })?;
         Ok(path)
     }
 

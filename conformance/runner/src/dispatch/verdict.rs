@@ -202,7 +202,9 @@ impl Verdict {
             (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
             (None, Some(Ok(Ended::Hung(stuck)))) => {
                 let late = format!("the worker did not end within {} s and was killed", self.timeout);
-                std::iter::once(late).chain(stuck.iter().map(|stuck| format!("still {stuck}"))).collect()
+                let stopped = death::stoppers(stuck).map(str::to_owned);
+                let stuck = stuck.iter().map(|stuck| format!("still {stuck}"));
+                std::iter::once(late).chain(stuck).chain(stopped).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![death::describe(*status)]

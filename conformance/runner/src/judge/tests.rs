@@ -234,3 +234,14 @@ fn slow_machine_excuses_no_broken_promise_of_the_driver() {
     assert!(!excuse_slowness(&mut findings));
     assert!(!findings.iter().any(Finding::is_fault));
 }
+
+#[test]
+fn last_call_that_the_driver_did_not_answer_was_under_way_at_its_end() {
+    let under_way = |events: &[Value]| call_at_the_end(&trace(events)).map(str::to_owned);
+    let answered = call(1, "NodeStageVolume", "OK", None);
+    let lost = call(2, "NodePublishVolume", "Unavailable", None);
+    assert_eq!(under_way(&answered), None);
+    assert_eq!(under_way(&[answered.clone(), lost.clone()].concat()), Some("NodePublishVolume".to_owned()));
+    assert_eq!(under_way(&[&answered[..], &lost[..1]].concat()), Some("NodePublishVolume".to_owned()));
+    assert_eq!(under_way(&[lost, answered].concat()), None);
+}

@@ -52,6 +52,8 @@ pub(super) struct Aftermath {
     pub(super) unchecked: Vec<String>,
     /// The end of the driver, if that was unasked.
     pub(super) driver_exited: Option<String>,
+    /// The method that was under way then.
+    pub(super) ended_during: Option<String>,
 }
 
 impl Aftermath {
@@ -143,6 +145,9 @@ impl Aftermath {
 
     async fn apply_rules(&mut self, bed: &Bed, settled: bool, failed: bool) {
         let trace = bed.journal.trace();
+        if self.driver_exited.is_some() {
+            self.ended_during = judge::call_at_the_end(&trace).map(str::to_owned);
+        }
         // Events that should happen eventually are asked for only if the case came to rest.
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
@@ -175,6 +180,8 @@ impl Aftermath {
     fn see_limits(&mut self, bed: &Bed, sandbox: &Sandbox) {
         let is_prepared = !bed.manifest().per_case.prepare.is_empty();
         self.findings.extend(judge::machine_written(&sandbox.written(), is_prepared));
+        let groups = bed.cgroup().map(harness::cgroup::Cgroup::made_beside).unwrap_or_default();
+        self.findings.extend(groups.iter().map(|group| judge::group_made(group)));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
             let limit = "what it may write beside its own directory is full, and all of that is thrown away";
