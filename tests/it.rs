@@ -23,5 +23,6 @@ mod secrets;
 mod shared_driver;
 mod since;
 mod tutorial;
+mod unusual;
 mod userns;
 mod watch;

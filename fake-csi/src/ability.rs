@@ -33,6 +33,8 @@ pub enum Ability {
     /// Answers the capacity of a volume; without it the capacity is 0, which means unknown.
     ToldCapacity,
     OnlineExpansion,
+    /// Takes the type of a file system; without it a request that names one is refused.
+    FsTypes,
 }
 
 impl Ability {

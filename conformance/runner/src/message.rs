@@ -66,6 +66,7 @@ pub struct SharedCase {
     pub id: CaseId,
     /// The existing directory for the case's own logs; the driver's are in the directory of the orders.
     pub directory: PathBuf,
+    pub tag: String,
     pub seed: u64,
 }
 

@@ -206,4 +206,38 @@ mod tests {
         assert!(!ground.has(Need::TwoNodes));
         assert!(!ground.has(Need::SharedByNodes));
     }
+
+    /// The needs of volumes that are lacking for a driver without CreateVolume whose manifest has these lines.
+    fn lacking_of_existing(lines: &str) -> Vec<Need> {
+        let text = format!("command = [\"driver\", \"{{socket}}\"]\n[volume]\n{lines}");
+        let manifest = Manifest::parse(&text, Path::new("driver.toml")).unwrap();
+        let mut ground = Ground::default();
+        ground_of_existing(&mut ground, &manifest, &Abilities::default());
+        let needs = [Need::Filesystem, Need::Block, Need::Shared, Need::TwoVolumes, Need::FsTypes];
+        needs.into_iter().filter(|need| !ground.has(*need)).collect()
+    }
+
+    #[test]
+    fn driver_without_create_volume_has_the_existing_volumes_of_its_manifest() {
+        use Need::{Block, Filesystem, FsTypes, Shared, TwoVolumes};
+        let shared = "existing = [{ handle = \"a\", access_modes = [\"ReadWriteMany\"] }]";
+        for (lines, lacking) in [
+            ("", vec![Filesystem, Block, Shared, TwoVolumes, FsTypes]),
+            ("existing = [\"a\"]", vec![Block, Shared, TwoVolumes]),
+            ("existing = [\"a\", \"b\"]", vec![Block, Shared]),
+            ("existing = [\"a\", \"b\"]\nblock = true\nfile_system = false", vec![Filesystem, Shared]),
+            (shared, vec![Block, TwoVolumes]),
+        ] {
+            assert_eq!(lacking_of_existing(lines), lacking, "{lines}");
+        }
+    }
+
+    #[test]
+    fn driver_with_create_volume_needs_no_existing_volumes() {
+        let mut abilities = Abilities::default();
+        abilities.says.controller.insert("CREATE_DELETE_VOLUME".to_owned());
+        let mut ground = Ground::default();
+        ground_of_existing(&mut ground, &Manifest::default(), &abilities);
+        assert!(ground.has(Need::Filesystem) && ground.has(Need::Block) && ground.has(Need::TwoVolumes));
+    }
 }

@@ -255,6 +255,13 @@ spec:
     }
 
     #[test]
+    fn byte_order_mark_before_a_manifest_is_skipped() {
+        let marked = [POD, CLAIM].map(|text| format!("\u{feff}{text}"));
+        let files = files(&[&marked[0], &marked[1]]).expect("they can be played");
+        assert_eq!(files.claims.len(), 2);
+    }
+
+    #[test]
     fn unplayable_object_is_reported_with_its_file() {
         let what = |texts: &[&str]| files(texts).map(|_| ()).expect_err("it cannot be played");
         let (name, bad) = what(&[POD, "a: [\n"]);

@@ -3,7 +3,6 @@
 //! Its mounts are the machine's, it outlives the case, and its processes are not visible in the sandbox. So the node's
 //! root is on the machine, too, and each call that makes something is recorded in the ledger first.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,23 +59,16 @@ impl Foreign {
     }
 }
 
-/// The end of the names of this worker's volumes. A backend outside the sandbox, in a cloud or a pool, is the same for
-/// all cases and runs: a name must not mean the volume of another one.
+/// The end of the names of this worker's volumes.
 pub(super) fn tag(orders: &Orders, sandbox: &Sandbox) -> String {
+    if !orders.manifest.is_running_already() {
+        return orders.tag.clone();
+    }
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
     };
-    let run = name(orders.ledger.parent());
-    match orders.manifest.is_running_already() {
-        // Each case has its own root of the node.
-        true => format!("-{run}-{}", name(Some(sandbox.layout().root()))),
-        // Each case and each repetition has its own directory of logs.
-        false => {
-            let mut hasher = DefaultHasher::new();
-            orders.directory.hash(&mut hasher);
-            format!("-{run}-{:08x}", hasher.finish() as u32)
-        }
-    }
+    // Each case has its own root of the node.
+    format!("-{}-{}", name(orders.ledger.parent()), name(Some(sandbox.layout().root())))
 }
 
 /// Whether the kernel names the process of each mount. Where it does, one that cannot be seen from inside the

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::PathBuf;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::driver::{Capabilities, WrongAnswer};
@@ -20,6 +21,9 @@ pub struct Orders {
     /// The existing directory for its logs.
     pub directory: PathBuf,
     pub ledger: PathBuf,
+    /// The end of the names of its volumes. A backend outside the sandbox, in a cloud or a pool, is the same for all cases
+    /// and runs: a name must not mean the volume of another one.
+    pub tag: String,
     /// Whether the sandbox is a user namespace, too.
     pub rootless: bool,
     /// The seed of everything random in it.
@@ -50,6 +54,7 @@ impl Orders {
     pub fn new(manifest: Manifest, directory: PathBuf, ledger: PathBuf, timeout: Duration) -> Self {
         Self {
             manifest,
+            tag: tag(&directory, &ledger),
             directory,
             ledger,
             timeout,
@@ -63,6 +68,14 @@ impl Orders {
             dead_ends: BTreeSet::new(),
         }
     }
+}
+
+/// The tag of a case in a run. Each case and each repetition has its own directory of logs.
+fn tag(directory: &Path, ledger: &Path) -> String {
+    let run = ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    format!("-{run}-{:08x}", hasher.finish() as u32)
 }
 
 /// A message of a case before its end.

@@ -227,10 +227,13 @@ impl crate::driver::Driver {
         if is_fine && !self.can(Ability::SingleNodeMultiWriter) {
             return Err("this driver does not tell one writer of a node from many".to_owned());
         }
-        let group = match &capability.access {
-            Access::Mount { group, .. } => group.as_str(),
-            Access::Block => "",
+        let (fs_type, group) = match &capability.access {
+            Access::Mount { fs_type, group, .. } => (fs_type.as_str(), group.as_str()),
+            Access::Block => ("", ""),
         };
+        if !fs_type.is_empty() && !self.can(Ability::FsTypes) {
+            return Err("the volumes of this driver have no type of file system".to_owned());
+        }
         if !group.is_empty() && !self.can(Ability::VolumeMountGroup) {
             return Err("this driver does not give volumes to groups".to_owned());
         }

@@ -38,8 +38,8 @@ fn only_a_switched_off_ability_is_missing_from_the_report() {
                 Ability::Condition | Ability::SingleNodeMultiWriter => 2,
                 // With it goes the list of published nodes.
                 Ability::PublishUnpublish => 2,
-                // Shows in an answer, not in a report.
-                Ability::ToldCapacity => 0,
+                // Shows in answers, not in a report.
+                Ability::ToldCapacity | Ability::FsTypes => 0,
                 _ => 1,
             };
             assert_eq!(missing, expected, "without {name}");

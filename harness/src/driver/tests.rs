@@ -114,6 +114,21 @@ async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
     }
 }
 
+#[tokio::test]
+async fn driver_that_was_told_its_socket_is_given_more_time() {
+    let directory = tempfile::tempdir().unwrap();
+    for (command, hint) in [
+        ("sleep 1000", "add `{socket}` or `{endpoint}`"),
+        ("sh -c 'sleep 1000' {socket}", "--start-timeout 60s"),
+    ] {
+        let error = match start(options(directory.path(), command)).await.unwrap_err() {
+            DriverError::Overloaded { source, .. } => *source,
+            error => error,
+        };
+        assert!(error.hint().is_some_and(|given| given.contains(hint)), "{command}: {error}");
+    }
+}
+
 #[test]
 fn an_exit_is_told_in_two_words() {
     assert_eq!(Exit::Signal(9).to_string(), "signal 9");

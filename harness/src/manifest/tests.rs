@@ -49,6 +49,14 @@ fn check(text: &str, expected: Expect) {
 }
 
 #[test]
+fn byte_order_mark_before_a_manifest_is_skipped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("driver.toml");
+    fs::write(&path, format!("\u{feff}{GOOD}")).unwrap();
+    assert_eq!(Manifest::read(&path).unwrap().name.as_deref(), Some("block.csi.example.com"));
+}
+
+#[test]
 fn manifest_with_every_key_is_read() {
     let manifest = parse(GOOD).unwrap();
     assert_eq!(manifest.name.as_deref(), Some("block.csi.example.com"));

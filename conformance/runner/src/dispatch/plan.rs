@@ -108,19 +108,15 @@ impl Plan {
         let directory = self.directory.join("cases").join(name);
         make_directory(&directory)?;
         let away = self.away(&id);
+        let manifest = away.map_or(&self.manifest, |away| &away.manifest).clone();
         Ok(Orders {
-            manifest: away.map_or(&self.manifest, |away| &away.manifest).clone(),
-            directory,
-            ledger,
             rootless: self.rootless,
             seed: self.header.seed.wrapping_add(u64::from(job.repetition - 1)),
-            timeout: self.timeout,
             update: self.update,
             keep: self.keep && away.is_none(),
-            disk: None,
-            cuts: 0,
             spoil: self.spoil,
             dead_ends,
+            ..Orders::new(manifest, directory, ledger, self.timeout)
         })
     }
 }

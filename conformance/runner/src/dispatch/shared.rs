@@ -120,6 +120,7 @@ impl Group {
         let case = |(job, orders): (&Job, &Orders)| SharedCase {
             id: job.case.id(),
             directory: orders.directory.clone(),
+            tag: orders.tag.clone(),
             seed: orders.seed,
         };
         self.jobs.iter().zip(&self.orders).map(case).collect()

@@ -38,7 +38,12 @@ pub(super) async fn run_cases(
             Err(refusal) => return Said::Refused(refusal),
         };
         voice.say(&Said::Begun(next.id.clone()));
-        let own = Orders { directory: next.directory.clone(), seed: next.seed, ..orders.clone() };
+        let own = Orders {
+            directory: next.directory.clone(),
+            tag: next.tag.clone(),
+            seed: next.seed,
+            ..orders.clone()
+        };
         let (begin, before) = (Instant::now(), Before::take(sandbox));
         let mut cx = voice.context(bed.next_case(&own, sandbox), case, &own);
         let failure = body(case, &mut cx, &own).await.err();
