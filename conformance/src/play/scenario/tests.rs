@@ -26,6 +26,11 @@ steps:
 - {do: addPod, pod: a}
 ";
 
+#[test]
+fn byte_order_mark_before_a_scenario_is_skipped() {
+    assert_eq!(Scenario::parse(&format!("\u{feff}{POD}")).map(|scenario| scenario.name), Ok("x".to_owned()));
+}
+
 /// Appends steps, and expects a line, a complaint and a hint.
 #[track_caller]
 fn refused(steps: &str, line: usize, what: &str, hint: &str) {
