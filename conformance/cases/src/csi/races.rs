@@ -58,7 +58,7 @@ async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
 /// CSI, NodePublishVolume: the volume may be published at several targets of a node.
 #[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
 async fn targets_of_a_volume_come_and_go_at_once(cx: &mut Cx) -> Result {
-    const TARGETS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    const TARGETS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;
     node.stage().await?.succeeds()?;
