@@ -207,6 +207,27 @@ fn no_sabotaged_driver_is_acquitted() {
     }
 }
 
+/// A pod that is deleted before its volume is there shows nothing of the driver: the next pod has to get the volume.
+#[test]
+#[file_serial(root)]
+fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
+    if !has_root() {
+        return;
+    }
+    let case = "csi::staging::pod_deleted_during_stage";
+    let run = |options: &str| Volproof::new().args("run --report out").args(options).arg(case).run();
+    let mounts_nothing = run("--sabotage stage-without-mount");
+    assert_eq!(mounts_nothing.results().bad().len(), 1, "{}", mounts_nothing.told());
+    assert_eq!(mounts_nothing.results().cases()[0].status, "failed", "{}", mounts_nothing.told());
+    assert!(
+        mounts_nothing.stdout.contains("The volumes of `next` are not mounted"),
+        "{}",
+        mounts_nothing.told()
+    );
+    let honest = run("");
+    assert_eq!(honest.code, Some(0), "{}", honest.told());
+}
+
 /// A driver without block volumes that makes a file at the target learns what to refuse, and the report of a pod that
 /// got no volume shows the event that its owner sees.
 #[test]

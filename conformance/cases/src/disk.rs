@@ -178,14 +178,8 @@ async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
 
     let written = log.marked("written");
     cx.same("whether the log has the mark", &written.is_some().to_string(), "true")?;
-    let cuts: Vec<_> = log.cuts().into_iter().enumerate().collect();
-    // Some of the flushes; another seed tries others. The last one, after everything was synced, is always tried.
-    let step = cuts.len().div_ceil(CUTS).max(1);
-    let first = usize::try_from(cx.seed()).unwrap_or_default() % step;
-    let last = cuts.last().filter(|(number, _)| *number < first || (number - first) % step != 0).copied();
-    let chosen = cuts.iter().skip(first).step_by(step).copied().chain(last);
     let mut read = 0;
-    for (number, cut) in chosen {
+    for (number, cut) in log.some_cuts(CUTS, cx.seed()) {
         let name = format!("after-{number}");
         let left = cx.local(&name, &cx.disk_as_of(&log, cut)?)?;
         let pod = cx.pod(&name).volume(&left, "/data").start().await?;

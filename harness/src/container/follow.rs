@@ -52,3 +52,48 @@ fn read(generation: &OwnedFd, name: &str) -> io::Result<String> {
     File::from(file).read_to_string(&mut text)?;
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::inotify;
+
+    use super::*;
+
+    /// Makes a generation with this text in each file, and switches to it.
+    fn switch(directory: &Path, generation: &str, names: &[String]) {
+        let files = directory.join(generation);
+        fs::create_dir(&files).unwrap();
+        names.iter().for_each(|name| fs::write(files.join(name), generation).unwrap());
+        symlink(generation, directory.join("..next")).unwrap();
+        fs::rename(directory.join("..next"), directory.join("..data")).unwrap();
+    }
+
+    #[test]
+    fn content_that_is_replaced_is_seen_before_and_after() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let names = ["a", "b"].map(str::to_owned);
+        switch(path, "old", &names);
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, path.join("old/b"), inotify::WatchFlags::ACCESS).unwrap();
+        let seen = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| follow(path, &names, "new").unwrap());
+            // The reader has come to the last of the old files.
+            rustix::io::read(&watch, &mut [0; 256]).unwrap();
+            switch(path, "new", &names);
+            reader.join().unwrap()
+        });
+        assert_eq!(seen, [["old", "old"], ["new", "new"]]);
+    }
+
+    #[test]
+    fn content_that_is_never_replaced_is_seen_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["a", "b"].map(str::to_owned);
+        switch(directory.path(), "new", &names);
+        assert_eq!(follow(directory.path(), &names, "new").unwrap(), [["new", "new"]]);
+    }
+}

@@ -78,6 +78,18 @@ impl WriteLog {
         self.entries.iter().enumerate().filter_map(durable).collect()
     }
 
+    /// About `most` of the cuts, each with its number; another seed chooses others. The last one, after everything was
+    /// synced, is always among them.
+    pub fn some_cuts(&self, most: usize, seed: u64) -> Vec<(usize, Cut)> {
+        let cuts = self.cuts();
+        let step = cuts.len().div_ceil(most).max(1);
+        let first = usize::try_from(seed).unwrap_or_default() % step;
+        let is_chosen = |number: usize| {
+            number + 1 == cuts.len() || number >= first && (number - first).is_multiple_of(step)
+        };
+        cuts.iter().copied().enumerate().filter(|(number, _)| is_chosen(*number)).collect()
+    }
+
     /// The moment at which that word was written into it.
     pub fn marked(&self, mark: &str) -> Option<Cut> {
         let is_it = |entry: &Entry| entry.flags & MARK != 0 && entry.data == mark.as_bytes();
@@ -113,6 +125,8 @@ fn last(head: &[u8; 28]) -> [u8; 4] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn entry(sector: u64, sectors: u64, flags: u64, length: u64) -> Vec<u8> {
@@ -156,6 +170,28 @@ mod tests {
             log.replay(cut, disk.path()).unwrap();
             assert_eq!(std::fs::read(disk.path()).unwrap()[0], byte);
         }
+    }
+
+    #[test]
+    fn last_cut_is_always_among_the_chosen() {
+        for count in 0..40 {
+            let entries = vec![entry(0, 0, FLUSH, 0); count];
+            let log = WriteLog::read(log(&entries, count as u64).path(), 1024).unwrap();
+            let all: Vec<_> = log.cuts().into_iter().enumerate().collect();
+            for seed in 0..40 {
+                let chosen = log.some_cuts(8, seed);
+                assert_eq!(chosen.last(), all.last(), "{count} cuts, seed {seed}");
+                assert!(chosen.is_sorted() && chosen.iter().all(|cut| all.contains(cut)), "{chosen:?}");
+                assert!(chosen.len() <= 9 && chosen.len() >= count.min(4), "{chosen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_seed_chooses_other_cuts() {
+        let log = WriteLog::read(log(&vec![entry(0, 0, FLUSH, 0); 40], 40).path(), 1024).unwrap();
+        let tried: BTreeSet<_> = (0..5).flat_map(|seed| log.some_cuts(8, seed)).collect();
+        assert_eq!(tried.len(), 40);
     }
 
     #[test]
