@@ -40,6 +40,8 @@ pub enum Fact {
     Overlay,
     /// FUSE file systems can be served.
     Fuse,
+    /// File systems of huge pages of 2 MiB can be mounted.
+    HugePages,
     /// The kernel can serve NFS and mount what is served.
     Nfsd,
     /// Devices can be mapped (dm).
@@ -60,7 +62,7 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 19] = [
+    pub const ALL: [Fact; 20] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
@@ -72,6 +74,7 @@ impl Fact {
         Fact::GrowthInUse,
         Fact::Overlay,
         Fact::Fuse,
+        Fact::HugePages,
         Fact::Nfsd,
         Fact::DeviceMapper,
         Fact::Limits,
@@ -96,6 +99,7 @@ impl Fact {
             Fact::GrowthInUse => "growth in use",
             Fact::Overlay => "overlay",
             Fact::Fuse => "fuse",
+            Fact::HugePages => "huge pages",
             Fact::Nfsd => "nfsd",
             Fact::DeviceMapper => "device-mapper",
             Fact::Limits => "limits",

@@ -99,6 +99,51 @@ async fn memory_medium_is_limited(cx: &mut Cx) -> Result {
         .await
 }
 
+/// An emptyDir of huge pages has pages of the size that its containers ask for, or that its medium names. One whose medium
+/// names a size that no container asks for is refused, and nothing is made.
+///
+/// Kubernetes, Manage HugePages: a pod may use pages of several sizes, and names one in the medium of each volume.
+#[case(needs = [HugePages])]
+async fn huge_pages_are_of_the_size_that_is_asked_for(cx: &mut Cx) -> Result {
+    let huge = |medium: &str| VolumeSource::EmptyDir { medium: medium.to_owned(), size_limit: None };
+    let web = cx.pod("web").inline("any", huge("HugePages"), "/any").inline(
+        "named",
+        huge("HugePages-2Mi"),
+        "/named",
+    );
+    let web = web.resource("requests.hugepages-2Mi", "4Mi").start().await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/any
+        mount  <web>/any           hugetlbfs
+        mkdir  <web>/named
+        mount  <web>/named         hugetlbfs
+    "#]])
+        .await?;
+    let inside = web.container().await?;
+    inside
+        .sees(expect![[r#"
+            /any                     dir  0755 0:0  rw  hugetlbfs pagesize=2M
+            /named                   dir  0755 0:0  rw  hugetlbfs pagesize=2M
+        "#]])
+        .await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/any
+        rmdir  <web>/any
+        umount <web>/named
+        rmdir  <web>/named
+    "#]])
+        .await?;
+
+    let other = cx.pod("other").inline("named", huge("HugePages-1Gi"), "/named");
+    let other = other.resource("requests.hugepages-2Mi", "4Mi").add().await?;
+    other.is_told(expect![[r#"
+        FailedMount: MountVolume.SetUp failed for volume "named" : medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages
+    "#]]).await?;
+    other.remove().await?;
+    cx.sees(expect![""]).await
+}
+
 /// An emptyDir with an unknown medium is refused with an event, and nothing is made.
 ///
 /// Kubernetes API, EmptyDirVolumeSource.medium: must be an empty string (default) or Memory.

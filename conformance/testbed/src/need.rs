@@ -116,6 +116,8 @@ needs! {
     DeviceRules: Host, "device rules";
     /// FUSE file systems can be served.
     Fuse: Host, "fuse";
+    /// The kernel has huge pages of 2 MiB; none need be set aside.
+    HugePages: Host, "huge pages";
     /// Loop devices can be had.
     Loop: Host, "loop";
     /// The kernel serves NFS and mounts what is served. Guests can (`--tier vm`).
@@ -141,6 +143,7 @@ impl Need {
             Self::PowerCut | Self::OwnKernel => Some(Fact::PowerCut),
             Self::DeviceMapper => Some(Fact::DeviceMapper),
             Self::Fuse => Some(Fact::Fuse),
+            Self::HugePages => Some(Fact::HugePages),
             Self::StageUnstage
             | Self::Creates
             | Self::Attaches

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
@@ -32,6 +32,7 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::GrowthInUse => growth_in_use(),
         Fact::Overlay => file_system("overlay"),
         Fact::Fuse => fuse(),
+        Fact::HugePages => huge_pages(),
         Fact::Nfsd => nfsd(),
         Fact::DeviceMapper => device_mapper(),
         Fact::Limits => limits(),
@@ -179,6 +180,18 @@ fn file_system(fstype: &str) -> Answer {
         false => absent(format!("module `{fstype}` is not available"), modprobe(fstype)),
     }
 }
+
+/// Whether files in huge pages can be had; none need be set aside to mount their file system.
+fn huge_pages() -> Answer {
+    root()?;
+    if !Path::new(HUGE_PAGES).is_dir() {
+        let fix = "a kernel of x86-64, or of another processor with such pages, that has CONFIG_HUGETLBFS";
+        return absent("the kernel has no huge pages of 2 MiB", fix);
+    }
+    file_system("hugetlbfs")
+}
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 /// The command that loads a module, or the remark that this kernel has none to load.
 fn modprobe(module: &str) -> String {

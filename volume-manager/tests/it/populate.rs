@@ -195,6 +195,15 @@ async fn kinds_nobody_takes_are_refused() {
     expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched: there is none for flocker"#]].assert_eq(&outcome(&world, web).await);
 }
 
+/// The kubelet has a plugin for it, behind a gate that is off.
+#[tokio::test(start_paused = true)]
+async fn repository_is_refused_by_the_name_of_its_kind() {
+    let world = World::new().await;
+    let mut web = pod("web", &["data"]);
+    web.volumes[0].source = VolumeSource::GitRepo { repository: "https://example/code.git".to_owned() };
+    assert!(outcome(&world, web).await.ends_with("no volume plugin matched: there is none for gitRepo"));
+}
+
 /// The kubelet passes them to the CSI drivers that replace them.
 #[tokio::test(start_paused = true)]
 async fn a_clouds_own_kinds_are_not_its_drivers() {
