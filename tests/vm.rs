@@ -126,6 +126,20 @@ fn a_package_that_is_none_is_refused() {
 }
 
 #[test]
+fn guest_that_would_be_emulated_is_started_only_if_it_is_asked_for() {
+    if !has_guests() {
+        return;
+    }
+    // No machine runs these cases itself.
+    let ended = guests().args("run power:: --jobs 1").run();
+    if ended.stdout.contains("Guests KVM: ") {
+        return println!("skipped: KVM runs guests here");
+    }
+    assert_eq!(ended.code, Some(3), "{}", ended.told());
+    assert!(ended.stdout.contains("no guest for it: a guest would be emulated, slowly"), "{}", ended.told());
+}
+
+#[test]
 fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
     if !has_guests() {
         return;

@@ -167,7 +167,8 @@ impl Default for Kubernetes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
-    /// Files beside the driver itself.
+    /// Files and directories of this machine that the driver needs in there, beside its program: what it calls, and the
+    /// modules of a script. A program brings its libraries, and a script its interpreter.
     #[serde(default)]
     pub files: Vec<PathBuf>,
 }

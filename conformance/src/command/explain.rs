@@ -82,8 +82,8 @@ fn only_match(name: &str) -> Option<String> {
 
 fn explain_case(case: &Case) -> String {
     let mut text = format!("{}   {}:{}\n\n", case.id(), case.file, case.line);
-    case.proves.lines().for_each(|line| text += &format!("  {line}\n"));
-    text += "\n  needs\n";
+    case.proves.split("\n\n").for_each(|paragraph| text += &format!("  {}\n\n", joined(paragraph)));
+    text += "  needs\n";
     case.needs().iter().for_each(|need| text += &format!("    {need}  {}\n", need.help()));
     if !case.judges.is_empty() {
         text += "\n  judges, beside the rules\n";
@@ -94,6 +94,12 @@ fn explain_case(case: &Case) -> String {
         reason.iter().for_each(|reason| text += &format!("\n  {word}: {reason}\n"));
     }
     text
+}
+
+/// The lines of a paragraph as one, to be broken where the terminal ends; those of a list stay.
+fn joined(paragraph: &str) -> String {
+    let is_list = paragraph.lines().any(|line| line.starts_with(['-', '*', ' ', '|']));
+    paragraph.lines().collect::<Vec<_>>().join(if is_list { "\n  " } else { " " })
 }
 
 fn explain_contract(name: &str) -> Option<String> {
@@ -130,8 +136,9 @@ fn explain_promise(entry: &Entry) -> String {
         text += "\n  broken by these sabotages of fake-csi\n";
         let line = |sabotage: &Sabotage| format!("    {}: {}\n", sabotage.name(), sabotage.bug());
         text.extend(entry.sabotages.iter().map(line));
-        text += "\n  see it broken\n";
-        text.extend(entry.sabotages.iter().map(|sabotage| format!("    {}\n", command(*sabotage))));
+        text += "\n";
+        let commands = entry.sabotages.iter().map(|sabotage| command(*sabotage));
+        text.extend(commands.map(|command| format!("  see it broken  {command}\n")));
     }
     text
 }

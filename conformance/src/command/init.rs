@@ -126,6 +126,11 @@ size = "64MiB"
 # volume = "vol-00000000"
 # node = "4294967295"
 
+# What it needs of this machine in a guest (`--tier vm`) beside its own program: the programs that it calls, and the
+# modules of a script. Programs bring their libraries, and scripts their interpreter.
+# [guest]
+# files = ["/usr/sbin/mkfs.ext4", "/usr/lib/python3"]
+
 [timeouts]
 start = "10s"
 call = "30s"

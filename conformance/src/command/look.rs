@@ -56,7 +56,7 @@ pub(super) async fn ask(
     let mut answer = None;
     let hear = |said| match said {
         Said::Abilities(abilities) => answer = Some(Ok(*abilities)),
-        Said::Refused(refusal) => answer = Some(Err(refused(refusal))),
+        Said::Refused(refusal) => answer = Some(Err(refused_in(guests, refusal))),
         _ => {}
     };
     let ended = match guests {
@@ -75,6 +75,16 @@ pub(super) async fn ask(
             .details([format!("{ended:?}")])
             .details(runner::logs::last_words(&directory))),
     }
+}
+
+/// A refusal, with what a guest lacks if the driver could not run in one.
+fn refused_in(guests: Option<&Guests>, mut refusal: Refusal) -> Exit {
+    if guests.is_some() && refusal.driver_has_ended {
+        let hint = "a guest has the driver's program with its libraries, and nothing else of this machine: `files` \
+                    below `[guest]` in the manifest puts other files and directories into it";
+        refusal.hint = Some(hint.to_owned());
+    }
+    refused(refusal)
 }
 
 pub(super) fn refused(refusal: Refusal) -> Exit {
@@ -130,10 +140,10 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         false => ground.lacks(Need::GivesGroups, "does not report VOLUME_MOUNT_GROUP"),
     }
     if manifest.volume.fs_types.is_empty() {
-        ground.lacks(Need::FsTypes, "is not said to have several (`fs_types` in the manifest)");
+        ground.lacks(Need::FsTypes, "has no choice of file systems by its manifest (`fs_types`)");
     }
     if !manifest.volume.inline {
-        ground.lacks(Need::Inline, "is not said to have inline volumes (`inline = true` in the manifest)");
+        ground.lacks(Need::Inline, "has no inline volumes by its manifest (`inline = true`)");
     }
     let refused = [
         (Need::Block, &abilities.no_block),
@@ -151,7 +161,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     if !manifest.has_other_node() {
         // A driver with one node is not asked for volumes of several.
         for need in [Need::TwoNodes, Need::SharedByNodes] {
-            ground.lacks(need, "is not said to have two nodes that share volumes (`nodes = 2`)");
+            ground.lacks(need, "has a single node by its manifest (`nodes = 2`)");
         }
     }
     if abilities.says.max_volumes == 1 {

@@ -108,7 +108,7 @@ enum Tier {
     Rootless,
     /// In guests of their own
     Vm,
-    /// host for root, else rootless; what the machine lacks runs in a guest, where a kernel for it was fetched
+    /// host for root, else rootless; what the machine lacks runs in a guest, if its kernel was fetched and KVM runs it
     Auto,
 }
 

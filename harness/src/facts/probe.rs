@@ -319,6 +319,12 @@ fn kvm() -> Answer {
             return absent(format!("cannot open `/dev/kvm`: {error}"), fix);
         }
     };
+    if Path::new("/sys/module/kvm_pvm").exists() {
+        return absent(
+            "this machine's KVM runs only kernels made for it (kvm_pvm)",
+            "virtual machines run without it, slower",
+        );
+    }
     const KVM_CREATE_VM: libc::Ioctl = 0xae01;
     // SAFETY: KVM_CREATE_VM takes a number and returns a descriptor.
     let vm = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0) };

@@ -10,10 +10,11 @@ use super::super::vm::{self, Chosen};
 use super::super::{Exit, look};
 use super::reports::Reports;
 use super::{Flags, Tier, manifest};
-use runner::dispatch::{Away, Guests, Ledger};
+use runner::dispatch::{self, Away, Ledger};
 use testbed::case::CaseId;
 use testbed::message::Abilities;
 use testbed::need::{Ground, Need};
+use vm_images::qemu::Accelerator;
 
 /// A place with its features, and the answers of a driver that was started there.
 #[derive(Debug)]
@@ -22,6 +23,15 @@ pub(super) struct Place {
     pub(super) manifest: Manifest,
     pub(super) abilities: Abilities,
     pub(super) ground: Ground,
+}
+
+/// The guests that a run starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guests {
+    /// KVM runs them.
+    OnKvm,
+    /// KVM runs them, or they are emulated.
+    Any,
 }
 
 impl Place {
@@ -46,13 +56,14 @@ impl Place {
         Ok(Self { facts: facts.clone(), manifest, abilities, ground })
     }
 
-    /// Guests with that kernel.
+    /// Guests with that kernel, if such guests are wanted.
     pub(super) async fn in_guests(
         flags: &Flags,
         kernel: Chosen,
+        wanted: Guests,
         ledger: &Ledger,
         reports: &Reports,
-    ) -> Result<(Self, Rc<Guests>), Exit> {
+    ) -> Result<(Self, Rc<dispatch::Guests>), Exit> {
         let mut manifest = manifest(&flags.driver, false)?;
         super::refuse_running(&manifest, "in a guest")?;
         if !manifest.per_run.is_empty() {
@@ -63,6 +74,11 @@ impl Place {
         // An emulated machine is slower than the machine that the manifest's limit is for.
         manifest.timeouts.start = Span::new(3 * manifest.start_timeout());
         let guests = Rc::new(vm::guests(kernel, files).await?);
+        let verdict = &guests.kind().verdict;
+        if wanted == Guests::OnKvm && verdict.accelerator != Accelerator::Kvm {
+            return Err(Exit::environment(format!("a guest would be emulated, slowly: {}", verdict.reason))
+                .hint("`--tier vm` runs it nevertheless"));
+        }
         let facts = guests.look().await.map_err(|error| {
             Exit::environment("cannot boot a guest")
                 .details([error.to_string()])
@@ -74,7 +90,7 @@ impl Place {
     }
 
     /// The guests of a run, with the cases that run in them.
-    pub(super) fn away(self, guests: Rc<Guests>, cases: BTreeSet<CaseId>) -> Away {
+    pub(super) fn away(self, guests: Rc<dispatch::Guests>, cases: BTreeSet<CaseId>) -> Away {
         Away { guests, cases, manifest: self.manifest, abilities: self.abilities }
     }
 

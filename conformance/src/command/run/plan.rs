@@ -13,7 +13,7 @@ use testbed::case::Case;
 use testbed::message::Abilities;
 use testbed::need::{Need, Provider};
 
-use super::place::Place;
+use super::place::{Guests, Place};
 use super::reports::Reports;
 use super::{Flags, Require, Tier, bounds};
 use crate::command::Exit;
@@ -29,7 +29,7 @@ pub(super) async fn prepare(
 ) -> Result<Plan, Exit> {
     let (main, guests) = match kernel {
         Some(kernel) => {
-            let (place, guests) = Place::in_guests(flags, kernel, ledger, reports).await?;
+            let (place, guests) = Place::in_guests(flags, kernel, Guests::Any, ledger, reports).await?;
             (place, Some(guests))
         }
         None => (Place::here(flags, ledger, reports).await?, None),
@@ -77,15 +77,15 @@ pub(super) async fn prepare(
     Ok(plan)
 }
 
-/// Moves cases that this machine cannot run into a guest, if a kernel for one is in the cache. Adds to the reasons of the
-/// others why no guest runs them.
+/// Moves cases that this machine cannot run into a guest, if a kernel for one is in the cache and KVM runs it: emulated
+/// guests take minutes that nobody asked for. Adds to the reasons of the others why no guest runs them.
 async fn send_away(flags: &Flags, plan: &mut Plan, ledger: &Ledger, reports: &Reports) {
     let lacking = |status: Status| status == Status::SkippedHost;
     if !plan.skipped.iter().any(|(_, status, _)| lacking(*status)) {
         return;
     }
     let guest = match vm::at_hand() {
-        Ok(kernel) => Place::in_guests(flags, kernel, ledger, reports).await,
+        Ok(kernel) => Place::in_guests(flags, kernel, Guests::OnKvm, ledger, reports).await,
         Err(exit) => Err(exit),
     };
     let (place, guests) = match guest {
@@ -196,7 +196,7 @@ fn limits(manifest: &Manifest) -> Vec<String> {
     let all = [
         "the driver runs already: cases go one at a time, and those that restart it are skipped",
         "what it mounts and keeps elsewhere than below the node's root, and how it ends, is not seen",
-        "its log is not ours: no last words, and no look for secrets in it",
+        "its log is out of reach: its last words are not shown, and secrets in it are not found",
     ];
     all.map(str::to_owned).into()
 }
