@@ -217,3 +217,17 @@ impl Probes<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_id_of_several_lines_is_odd() {
+        assert_eq!(odd_node_id("node-1.example.com/a b"), None);
+        for id in ["node\n1", "\u{1b}[2J", "node-1\u{85}"] {
+            let odd = odd_node_id(id).expect("it is odd");
+            assert!(odd.starts_with("NodeGetInfo: ") && !odd.contains(char::is_control), "{odd:?}");
+        }
+    }
+}

@@ -346,6 +346,16 @@ mod tests {
     }
 
     #[test]
+    fn cases_skipped_for_the_machine_come_with_the_option_that_forbids_it() {
+        let hint = |statuses: &[Status]| {
+            hints(&run(statuses, false)).into_iter().find(|hint| hint.contains("--require"))
+        };
+        assert_eq!(hint(&[Status::Passed, Status::SkippedDriver]), None);
+        let told = hint(&[Status::Passed, Status::SkippedHost, Status::SkippedHost]).expect("a hint");
+        assert!(told.starts_with("2 cases could not run on this machine; with --require host"), "{told}");
+    }
+
+    #[test]
     fn each_bad_status_fails_the_run() {
         for status in Status::ALL.into_iter().filter(|status| status.is_bad()) {
             check(&[Status::Passed, status], false, exit_code::CASES_FAILED);

@@ -413,3 +413,29 @@ fn recommendations_and_consequences_are_told_as_such() {
         .collect();
     assert_eq!(words, ["Finding", "Recommended", "Advice", "Consequence"], "{text}");
 }
+
+#[test]
+fn run_of_several_findings_says_where_to_start() {
+    let start = |cases: Vec<CaseReport>| {
+        let text = rendered(Palette::plain(), false, [Event::RunFinished(Box::new(run(cases)))]);
+        text.lines().find(|line| line.contains("start here")).map(str::to_owned)
+    };
+    let case = |id: &str, finding: Finding| {
+        let again = format!("volproof run {id}");
+        CaseReport { again, ..CaseReport::sample(id, Status::Failed) }.with_findings([finding])
+    };
+    let other = Finding { contract: "DRV-060".into(), cause: "another".into(), ..still_mounted() };
+    let story = Finding { contract: "c::c".into(), strength: None, ..still_mounted() };
+    assert_eq!(start(vec![case("a::a", still_mounted())]), None);
+    assert_eq!(
+        start(vec![case("a::a", still_mounted()), case("b::b", still_mounted()), case("c::c", other)])
+            .as_deref(),
+        Some("  start here: DRV-031 (2 cases)   volproof run a::a   volproof explain DRV-031")
+    );
+    // A story has no number that could be explained.
+    let advice = Finding { strength: Some(Strength::Advice), ..still_mounted() };
+    assert_eq!(
+        start(vec![case("a::a", advice), case("c::c", story)]).as_deref(),
+        Some("  start here: c::c (1 case)   volproof run c::c")
+    );
+}
