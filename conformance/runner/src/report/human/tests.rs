@@ -434,6 +434,8 @@ fn run_of_several_findings_says_where_to_start() {
     );
     // A story has no number that could be explained.
     let advice = Finding { strength: Some(Strength::Advice), ..still_mounted() };
+    let more = Finding { contract: "DRV-075".into(), ..advice.clone() };
+    assert_eq!(start(vec![case("a::a", advice.clone()), case("b::b", more)]), None);
     assert_eq!(
         start(vec![case("a::a", advice), case("c::c", story)]).as_deref(),
         Some("  start here: c::c (1 case)   volproof run c::c")
