@@ -72,6 +72,26 @@ fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
 
 #[test]
 #[file_serial(root)]
+fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
+    if !has_root() {
+        return;
+    }
+    let Some(tool) =
+        ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].into_iter().find(|tool| Path::new(tool).exists())
+    else {
+        return println!("skipped: `mkfs.ext4` is not installed");
+    };
+    let volproof = built().display().to_string();
+    let hide = format!("mount --bind /dev/null \"$(readlink -f {tool})\"");
+    let (_script, program) =
+        after(&format!("exec unshare --mount sh -c '{hide} && exec {volproof} \"$@\"' run \"$@\""));
+    let ended = Volproof::at(&program).args("run csi::lifecycle csi::inline").run();
+    assert_eq!(ended.code, Some(3), "{}", ended.told());
+    assert!(ended.told().contains("apt-get install e2fsprogs"), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
 fn full_directory_for_temporary_files_is_named() {
     if !has_root() {
         return;

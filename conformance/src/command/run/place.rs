@@ -48,8 +48,10 @@ impl Place {
             // fake-csi keeps volumes in directories then, and makes only mounts that a user namespace allows.
             ground.gains(Need::Root);
             if let Some(absence) = facts.why_not(Fact::Ext4).filter(|_| !rootless) {
-                let (reason, fix) = (&absence.reason, &absence.fix);
-                ground.lacks(Need::Filesystem, format!("makes no ext4 here: {reason}; {fix}"));
+                let reason = format!("makes no ext4 here: {}; {}", absence.reason, absence.fix);
+                for need in [Need::Filesystem, Need::Inline] {
+                    ground.lacks(need, reason.clone());
+                }
             }
         } else if flags.tier == Tier::Rootless {
             ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
