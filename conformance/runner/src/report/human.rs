@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -21,6 +22,8 @@ pub struct Human<W> {
     palette: Palette,
     /// Whether each case is shown with the sentence that it proves.
     verbose: bool,
+    /// The directory of the run's reports, if one was asked for.
+    report: Option<PathBuf>,
     live: Option<Live>,
     /// Findings shown so far, each with the case that it was shown with.
     shown: Vec<(Finding, CaseId)>,
@@ -29,7 +32,13 @@ pub struct Human<W> {
 impl<W: Write> Human<W> {
     /// Writes to `out`, with no line that changes.
     pub fn new(out: W, palette: Palette, verbose: bool) -> Self {
-        Self { out, palette, verbose, live: None, shown: vec![] }
+        Self { out, palette, verbose, report: None, live: None, shown: vec![] }
+    }
+
+    /// Names the directory of the run's reports.
+    pub fn with_report(mut self, directory: Option<PathBuf>) -> Self {
+        self.report = directory;
+        self
     }
 
     /// Adds the line with the running cases. Only for terminals.
@@ -85,7 +94,10 @@ impl<W: Write> Human<W> {
                     writeln!(self.out, "    {} enter {case}", program::name())?;
                 }
             }
-            Event::RunFinished(run) => write!(self.out, "{}", SummaryLines(palette, run))?,
+            Event::RunFinished(run) => {
+                let report = self.report.as_deref();
+                write!(self.out, "{}", SummaryLines { palette, run, report })?;
+            }
         }
         self.out.flush()
     }

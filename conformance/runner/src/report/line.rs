@@ -1,6 +1,7 @@
 //! The lines of the terminal, one small type each, so that a snapshot can hold every variant.
 
 use std::fmt::{self, Display, Formatter};
+use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 
@@ -96,7 +97,7 @@ impl Display for HeaderLines<'_> {
         let line =
             |f: &mut Formatter<'_>, word, rest: &str| writeln!(f, "{}", Headed { palette, word, rest });
         let abilities = match header.abilities.is_empty() {
-            true => "nothing beyond the mandatory calls".to_owned(),
+            true => "no ability that the selected cases need".to_owned(),
             false => header.abilities.join(", "),
         };
         line(f, "Driver", &format!("{} {}   {abilities}   (asked)", header.driver, header.driver_version))?;
@@ -273,11 +274,16 @@ fn block(f: &mut Formatter<'_>, title: &str, lines: &[impl Display]) -> fmt::Res
 }
 
 /// The lines after the last case.
-pub struct SummaryLines<'a>(pub Palette, pub &'a RunRecord);
+pub struct SummaryLines<'a> {
+    pub palette: Palette,
+    pub run: &'a RunRecord,
+    /// The directory of the run's reports, if one was asked for.
+    pub report: Option<&'a Path>,
+}
 
 impl Display for SummaryLines<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self(palette, run) = *self;
+        let Self { palette, run, report } = *self;
         let quiet = palette.quiet;
         writeln!(f, "{quiet}────────────{quiet:#}")?;
         let style = if run.exit_code == 0 { palette.good } else { palette.bad };
@@ -296,7 +302,10 @@ impl Display for SummaryLines<'_> {
         )?;
         write!(f, "{}", SkipLines(palette, run))?;
         if run.promises.iter().any(|promise| promise.judged_in > 0) {
-            let rest = "; --report DIR lists each";
+            let rest = match report {
+                Some(directory) => format!("; {} lists each", directory.join("report.html").display()),
+                None => "; --report DIR lists each".to_owned(),
+            };
             writeln!(f, "{:>12} {}{quiet}{rest}{quiet:#}", "Promises", Counts(&run.promises))?;
         }
         for case in run.cases.iter().filter(|case| case.status.is_bad()) {

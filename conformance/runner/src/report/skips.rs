@@ -21,16 +21,18 @@ impl Display for SkipLines<'_> {
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
         let quiet = palette.quiet();
+        // Further reasons, such as that no guest could be used, are the same for most of these cases: each is shown once.
+        let mut shown: BTreeSet<&str> = groups.iter().map(|((_, reason), _)| *reason).collect();
         for ((lacking, reason), cases) in &groups {
-            let cases = count(cases.len(), "case");
-            writeln!(f, "{quiet}{:>12}{quiet:#} {cases}: {lacking}{reason}", "Skipped")?;
+            let number = count(cases.len(), "case");
+            writeln!(f, "{quiet}{:>12}{quiet:#} {number}: {lacking}{reason}", "Skipped")?;
+            for other in cases.iter().flat_map(|case| case.reasons.iter().skip(1)) {
+                if shown.insert(other) {
+                    writeln!(f, "{:12} {quiet}  and: {other}{quiet:#}", "")?;
+                }
+            }
         }
-        // Further reasons, such as that no guest could be used, are the same for most of these cases.
-        let others: BTreeSet<&str> =
-            skipped().flat_map(|case| case.reasons.iter().skip(1)).map(String::as_str).collect();
-        let others =
-            others.into_iter().filter(|other| !groups.iter().any(|((_, reason), _)| reason == other));
-        others.into_iter().try_for_each(|other| writeln!(f, "{:12} {quiet}{other}{quiet:#}", ""))
+        Ok(())
     }
 }
 

@@ -127,9 +127,10 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let human = || -> Box<dyn Reporter> {
         // Annotations are commands for the runner, and nothing beside them is.
         if flags.format == Format::Github {
-            return Box::new(Human::new(Changed::new(io::stdout(), NoCommands), palette, flags.verbose));
+            let human = Human::new(Changed::new(io::stdout(), NoCommands), palette, flags.verbose);
+            return Box::new(human.with_report(flags.report.clone()));
         }
-        let human = Human::new(terminal::out(), palette, flags.verbose);
+        let human = Human::new(terminal::out(), palette, flags.verbose).with_report(flags.report.clone());
         let live = io::stdout().is_terminal() && io::stderr().is_terminal();
         Box::new(if live { human.with_live_line() } else { human })
     };

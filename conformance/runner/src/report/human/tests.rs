@@ -1,5 +1,7 @@
 //! Every line the terminal can show, held by its text: a reviewer sees the wording change.
 
+use std::path::Path;
+
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -127,7 +129,7 @@ fn the_head_says_what_was_asked_and_what_the_machine_has() {
                   Host 6.6.21, root, loop, ext4; no nfsd
                  Cases 62 in 8 lanes
 
-                Driver block.csi.example.com 1.4.0   nothing beyond the mandatory calls   (asked)
+                Driver block.csi.example.com 1.4.0   no ability that the selected cases need   (asked)
                   Host 6.6.21, root, loop, ext4
                  Cases 1 in 1 lane
 
@@ -317,10 +319,18 @@ fn skipped_cases_are_counted_by_reason() {
             ────────────
                  Summary [  41.70s] 3 cases: 3 skipped (1 driver, 2 host)
                  Skipped 2 cases: this machine: module `nfsd` is not available
+                           and: no guest for it: `volproof vm fetch 6.1` fetches its kernel
                  Skipped 1 case: the driver does not create block volumes
-                         no guest for it: `volproof vm fetch 6.1` fetches its kernel
         "#]],
     );
+}
+
+#[test]
+fn summary_names_the_report_that_lists_each_promise() {
+    let run = full_run();
+    let lines = |report| SummaryLines { palette: Palette::plain(), run: &run, report }.to_string();
+    assert!(lines(Some(Path::new("out"))).contains("; out/report.html lists each"));
+    assert!(lines(None).contains("; --report DIR lists each"));
 }
 
 #[test]
