@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::flags::{Ci, LaneName};
 use crate::packages::{self, Wanted};
-use crate::{lane, step};
+use crate::{lane, python, step};
 
 pub(crate) fn run(flags: Ci) -> Result<ExitCode> {
     if flags.lane == LaneName::Gate {
@@ -16,6 +16,9 @@ pub(crate) fn run(flags: Ci) -> Result<ExitCode> {
     let guests = (flags.lane == LaneName::Vm).then_some(Wanted::ForGuests);
     if let Err(code) = packages::prepare(flags.no_install, guests)? {
         return Ok(code);
+    }
+    if flags.lane == LaneName::Host {
+        python::prepare(flags.no_install)?;
     }
     let name = format!("ci {}", flags.lane.name());
     let total = step::run_all(&name, lane::steps(flags.lane), false)?;

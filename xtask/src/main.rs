@@ -21,6 +21,7 @@ mod new_case;
 mod nightly;
 mod package;
 mod packages;
+mod python;
 mod step;
 mod tally;
 mod test;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::build::{self, Built};
 use crate::libtest::Reader;
+use crate::python;
 use crate::tally::Tally;
 use crate::tidy;
 use crate::times::{Clock, Times};
@@ -149,6 +150,9 @@ fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result
     command.args(build::linted()?);
     if thorough {
         command.env("VOLPROOF_THOROUGH", "1");
+    }
+    if let Some(python) = python::made()? {
+        command.env(python::NAMED, python);
     }
     let mut child = command
         .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])

@@ -6,13 +6,16 @@ use anyhow::Result;
 
 use crate::flags::Test;
 use crate::workspace::is_root;
-use crate::{lane, packages, step};
+use crate::{lane, packages, python, step};
 
 pub(crate) fn run(flags: Test) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(flags.no_install, None)? {
         return Ok(code);
     }
     let root = is_root();
+    if root {
+        python::prepare(flags.no_install)?;
+    }
     let name = if flags.thorough { "test --thorough" } else { "test" };
     let total = step::run_all(name, &lane::everything(root), flags.thorough)?;
     if !root {

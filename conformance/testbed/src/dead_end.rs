@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use contracts::event::{Edge, Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
+use contracts::event::{Edge, Event, OperationEdge, OperationName, RpcEnd, RpcStart, TraceLine};
 use contracts::rule::books::is_unknown;
 
 /// The number of equal failures in a row that ends a wait: the third shows that the second was no accident.
@@ -250,6 +250,28 @@ impl Search {
             was_seen_before,
         })
     }
+}
+
+/// Whether the node has tried one mount again and again, and failed in the same way each time without a call of the driver's:
+/// then it is not the load that is waited for.
+pub(crate) fn fails_by_itself(lines: &[TraceLine]) -> bool {
+    let mut streaks: BTreeMap<[&str; 2], (&str, usize)> = BTreeMap::new();
+    for line in lines {
+        match &line.event {
+            Event::RpcStart(start) if WAITED_FOR.contains(&&*start.method) => streaks.clear(),
+            Event::Case(_) | Event::Disturbed(_) | Event::Process(_) => streaks.clear(),
+            Event::Operation(edge) if edge.edge == Edge::End && edge.name == OperationName::Mount => {
+                let of = [&*edge.volume, &*edge.pod];
+                let before = streaks.remove(&of);
+                if let Some(error) = edge.error.as_deref() {
+                    let equal = before.filter(|(known, _)| *known == error).map_or(0, |(_, times)| times);
+                    streaks.insert(of, (error, equal + 1));
+                }
+            }
+            _ => {}
+        }
+    }
+    streaks.values().any(|(_, times)| *times >= ENOUGH)
 }
 
 /// The pod in the path of a target.

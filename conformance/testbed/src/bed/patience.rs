@@ -9,7 +9,7 @@ use harness::load::{self, Late};
 use harness::node::NodeError;
 
 use super::{Bed, FUTILE, StepError, sentence};
-use crate::dead_end::{DeadEnd, NotUndone, Search, UNDOES};
+use crate::dead_end::{DeadEnd, NotUndone, Search, UNDOES, fails_by_itself};
 use crate::failure::chain;
 
 /// The number of cases that must have met a dead end before the next ones expect it.
@@ -83,6 +83,7 @@ impl Bed {
     where
         F: Future<Output = Result<(), NodeError>>,
     {
+        let begin = journal.length();
         let why = tokio::select! {
             biased;
             // Longer than the other two: it ends with the node's own word only.
@@ -90,6 +91,7 @@ impl Bed {
             end = self.dead_end(journal) => Why::DeadEnd(end),
             method = self.silence(journal) => Why::Unanswered(method),
             late = self.idle_for_too_long(journal) => match late {
+                Some(_) if fails_by_itself(&journal.since(begin)) => Why::Over,
                 Some(late) => Why::Overloaded(late),
                 None => {
                     self.note_unanswered(journal);

@@ -218,3 +218,31 @@ fn refused_inline_volume_is_a_dead_end() {
     }
     assert!(found.is_some());
 }
+
+#[test]
+fn mount_that_fails_alike_without_a_call_is_not_the_loads() {
+    let ends = |name, error: Option<&str>| {
+        let (volume, pod) = ("kubernetes.io/csi/d^v".to_owned(), "uid-web".to_owned());
+        let error = error.map(str::to_owned);
+        Event::Operation(OperationEdge { name, volume, pod, edge: Edge::End, error })
+    };
+    let fails = |events: &[Event]| {
+        let line = |event: &Event| TraceLine { seq: 0, t_ms: 0.0, event: event.clone() };
+        fails_by_itself(&events.iter().map(line).collect::<Vec<_>>())
+    };
+    let affinity = ends(OperationName::Mount, Some("no matching NodeSelectorTerms"));
+    let other = ends(OperationName::Mount, Some("secret not found"));
+    let waits = ends(OperationName::Verify, Some("not attached"));
+    let call = Event::RpcStart(RpcStart {
+        id: 1,
+        method: "ControllerPublishVolume".to_owned(),
+        req: json!({}),
+        deadline_s: None,
+    });
+    assert!(fails(&vec![affinity.clone(); 3]));
+    assert!(!fails(&vec![affinity.clone(); 2]));
+    assert!(!fails(&vec![waits; 9]));
+    assert!(!fails(&[affinity.clone(), affinity.clone(), other, affinity.clone()]));
+    assert!(!fails(&[affinity.clone(), affinity.clone(), call, affinity.clone()]));
+    assert!(!fails(&[affinity.clone(), affinity.clone(), ends(OperationName::Mount, None), affinity]));
+}
