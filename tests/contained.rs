@@ -130,6 +130,22 @@ fn removals_and_modes_are_findings_too() {
     assert_eq!(there, [true; 3]);
 }
 
+#[test]
+#[file_serial(root)]
+fn loop_devices_over_a_drivers_own_temporary_files_are_detached() {
+    if !has_root() {
+        return;
+    }
+    let attach =
+        "for f in /tmp/a /run/b /dev/shm/c; do truncate -s 1M $f; losetup -f $f; done; losetup >{state}/all";
+    // None is left, which `ended` looks at; with as many attached as there should be.
+    let attached = ended(
+        &format!("{attach}; test $(grep -c '/tmp/a\\|/run/b\\|/dev/shm/c' {{state}}/all) -ge 3 || exit 9"),
+        "",
+    );
+    assert!(matches!(attached.code, Some(0 | 1)), "{}", attached.told());
+}
+
 /// The kernel does not tell the maker of a control group, and one beside the driver's own outlives it. One below its own
 /// goes with it.
 #[test]

@@ -238,6 +238,8 @@ fn name_of_the_driver_is_judged_before_it_is_compared() {
         let ended = run.run();
         assert_eq!(ended.code, Some(code), "{}", ended.told());
         assert!(ended.told().contains(words), "{}", ended.told());
+        // Its control group is there, whatever it answers.
+        assert!(!ended.told().contains("any of the machine's disks"), "{}", ended.told());
     }
 }
 

@@ -228,6 +228,22 @@ fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
     assert_eq!(honest.code, Some(0), "{}", honest.told());
 }
 
+/// What NodeStageVolume has formatted away is not gone because of NodeUnpublishVolume.
+#[test]
+#[file_serial(root)]
+fn driver_that_formats_what_it_stages_deletes_nothing_when_it_unpublishes() {
+    if !has_root() {
+        return;
+    }
+    let case = "csi::order::unpublish_of_a_stacked_target_keeps_the_data";
+    let contracts = |sabotage: &str| -> Vec<String> {
+        let ended = Volproof::new().args("run --report out --sabotage").arg(sabotage).arg(case).run();
+        ended.results().findings().into_iter().map(|finding| finding.contract).collect()
+    };
+    assert!(!contracts("stage-formats-again").contains(&"DRV-064".to_owned()));
+    assert!(contracts("unpublish-deletes-data").contains(&"DRV-064".to_owned()));
+}
+
 /// A driver without block volumes that makes a file at the target learns what to refuse, and the report of a pod that
 /// got no volume shows the event that its owner sees.
 #[test]

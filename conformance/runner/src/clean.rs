@@ -141,4 +141,33 @@ mod tests {
         assert!(text.contains(r#""status":"failed""#) && text.contains("it says ***"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
+
+    #[test]
+    fn answers_to_the_first_questions_are_cleaned() {
+        let masks = Masks::default();
+        masks.add("key", "hunter2");
+        let text = || "it says hunter2 \u{1b}[2J".to_owned();
+        let wrong = WrongAnswer {
+            method: "CreateVolume".to_owned(),
+            promise: None,
+            cause: text(),
+            detail: text(),
+            is_fatal: false,
+        };
+        let abilities = Abilities {
+            no_block: Some(text()),
+            no_filesystem: Some(text()),
+            no_shared: Some(text()),
+            no_shared_by_nodes: Some(text()),
+            wrong: vec![wrong],
+            odd: vec![text()],
+            last_words: vec![text()],
+            ..Abilities::default()
+        };
+        let mut message = Said::Abilities(Box::new(abilities));
+        clean(&mut message, &[masks]);
+        let json = serde_json::to_string(&message).unwrap();
+        assert_eq!(json.matches("it says ***").count(), 8, "{json}");
+        assert!(!json.contains("hunter2") && !json.contains("\\u001b"), "{json}");
+    }
 }

@@ -401,6 +401,15 @@ fn colours_frame_words_and_change_none() {
 }
 
 #[test]
+fn case_without_a_promise_is_named_once_below_its_story() {
+    let story = Finding { contract: "c::c".into(), strength: None, ..still_mounted() };
+    let case = CaseReport::sample("c::c", Status::Failed).with_findings([story]);
+    let text = rendered(Palette::plain(), false, [Event::RunFinished(Box::new(run(vec![case])))]);
+    let named = text.lines().filter(|line| line.trim() == "in c::c").count();
+    assert_eq!((named, text.contains("c::c in c::c")), (1, false), "{text}");
+}
+
+#[test]
 fn recommendations_and_consequences_are_told_as_such() {
     let finding = |contract: &str, strength, consequence_of: &str| Finding {
         contract: contract.into(),
