@@ -37,9 +37,11 @@ pub(crate) fn prepare(no_install: bool) -> Result<()> {
     }
     eprintln!("{:>12} {packages} in {}   (--no-install forbids it)", "Installing", environment.display());
     let make = [["-m", "venv"].map(str::to_owned).to_vec(), vec![environment.display().to_string()]].concat();
+    // Where no index answers, nobody is to wait for it.
+    let patience = ["--timeout", "20", "--retries", "1"];
     let fetch = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     let works = runs(Command::new("python3").args(make))
-        && runs(Command::new(program(&environment)).args(fetch).args(PACKAGES));
+        && runs(Command::new(program(&environment)).args(fetch).args(patience).args(PACKAGES));
     if !works {
         eprintln!("warning: there is no Python with {packages}: the tutorial's page is not tested");
     }
