@@ -150,10 +150,14 @@ fn driver_that_meddles_between_its_calls_is_named() {
 
 /// Runs cases against fake-csi with these arguments.
 fn run_fake(arguments: &str, cases: &str) -> Ended {
+    let volproof = Volproof::new().args("run").args(cases).args(LIMIT);
+    ended(volproof.arg("--driver-cmd").arg(fake(arguments)), |_, _| {})
+}
+
+/// The command of fake-csi with these arguments.
+fn fake(arguments: &str) -> String {
     let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
-    let driver = format!("{} {serve} {arguments}", built().display());
-    let volproof = Volproof::new().args("run").args(cases).args(LIMIT).arg("--driver-cmd").arg(driver);
-    ended(volproof, |_, _| {})
+    format!("{} {serve} {arguments}", built().display())
 }
 
 /// A driver that cannot do something now is asked again, by the node and by the cases.
@@ -386,11 +390,8 @@ fn stopped_worker_is_reported_with_the_suspects() {
     }
     let stop = "kill -STOP $(grep PPid /proc/$PPID/status | cut -f 2)";
     let fault = format!(r#"--fault '{{"method":"NodePublishVolume","run":"{stop}"}}'"#);
-    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
-    let driver = format!("{} {serve} {fault}", built().display());
-    let volproof =
-        Volproof::new().args("run --report out --timeout 3s").arg(CASE).arg("--driver-cmd").arg(driver);
-    let stopped = ended(volproof, |_, _| {});
+    let volproof = Volproof::new().args("run --report out --timeout 3s").arg(CASE);
+    let stopped = ended(volproof.arg("--driver-cmd").arg(fake(&fault)), |_, _| {});
     let words = ["still stopped: ", "where the driver has all capabilities"];
     assert!(words.iter().all(|word| stopped.told().contains(word)), "{}", stopped.told());
 }

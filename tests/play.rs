@@ -124,7 +124,7 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
     assert_eq!(ended.temporary_files(), Vec::<String>::new());
 }
 
-/// GitHub's runner takes a line that begins with `::` for a command, whoever wrote it.
+/// GitHub's runner takes each line that begins with `::` for a command.
 #[test]
 #[file_serial(root)]
 fn message_of_a_driver_is_no_command_for_the_runner() {

@@ -150,7 +150,7 @@ fn driver_without_file_system_types_is_asked_for_none() {
     assert!(refused.stdout.contains(reason), "{}", refused.told());
 }
 
-/// UNKNOWN for a kind of volume means that the driver has none of it, and is told in the head of the run. A kind that the
+/// UNKNOWN for a kind of volume means that the driver has none of it, and is shown in the head of the run. A kind that the
 /// manifest excludes is not asked for.
 #[test]
 #[file_serial(root)]

@@ -36,11 +36,10 @@ pub(crate) fn prepare(no_install: bool) -> Result<()> {
         return Ok(());
     }
     eprintln!("{:>12} {packages} in {}   (--no-install forbids it)", "Installing", environment.display());
-    let make = [["-m", "venv"].map(str::to_owned).to_vec(), vec![environment.display().to_string()]].concat();
-    // Where no index answers, nobody is to wait for it.
+    // An index that does not answer is given up soon.
     let patience = ["--timeout", "20", "--retries", "1"];
     let fetch = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    let works = runs(Command::new("python3").args(make))
+    let works = runs(Command::new("python3").args(["-m", "venv"]).arg(&environment))
         && runs(Command::new(program(&environment)).args(fetch).args(patience).args(PACKAGES));
     if !works {
         eprintln!("warning: there is no Python with {packages}: the tutorial's page is not tested");

@@ -11,6 +11,7 @@ use contracts::{driver, manager};
 use harness::driver::NOT_ANSWERED;
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
+use testbed::bed::sentence;
 use testbed::cx::Ignored;
 use testbed::limits;
 
@@ -416,7 +417,7 @@ pub(crate) fn group_made(group: &Path) -> Finding {
     Finding {
         party: Party::Driver,
         strength: Some(Strength::Advice),
-        sentence: format!("T{}.", &limits::group_stays(group)[1..]),
+        sentence: sentence(&limits::group_stays(group)),
         cites: "A driver removes the control groups that it has made; `rmdir` does it by hand.".to_owned(),
         ..blank(MACHINE, "", &format!("a control group stays: {}", group.display()))
     }

@@ -252,7 +252,7 @@ pub fn ended_by_itself(exit: Exit) -> String {
 }
 
 /// A fragment as a sentence.
-fn sentence(fragment: &str) -> String {
+pub fn sentence(fragment: &str) -> String {
     let mut letters = fragment.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
     let end = if fragment.ends_with('.') { "" } else { "." };

@@ -69,9 +69,7 @@ impl DeadEnd {
             cause: format!("{} answers {} each time: {:?}.", self.method, self.code, self.message),
         })
     }
-}
 
-impl DeadEnd {
     /// The chain of causes of a failure: what did not happen with the driver's answer, and why the wait ended.
     pub(crate) fn explain(&self, not_happened: &str) -> Vec<String> {
         let Self { method, code, calls, was_seen_before, .. } = self;

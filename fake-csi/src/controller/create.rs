@@ -19,6 +19,8 @@ use crate::{topology, validate};
 /// Bytes of a volume without a capacity range.
 const DEFAULT_CAPACITY: u64 = 64 << 20;
 pub(crate) const SMALLEST: u64 = 1 << 20;
+/// The longest name that the sabotages of long names leave alone.
+const LONG: usize = 64;
 /// The parameter for a volume's backing.
 const BACKING_KEY: &str = "backing";
 
@@ -29,10 +31,11 @@ impl Driver {
     ) -> Result<v1::CreateVolumeResponse, Status> {
         validate::name("name", &request.name)?;
         self.stumble_over(&request.name);
-        if self.breaks(Sabotage::CreateRefusesLongNames) && request.name.len() > 64 {
+        let is_long = request.name.len() > LONG;
+        if is_long && self.breaks(Sabotage::CreateRefusesLongNames) {
             return Err(Status::invalid_argument("name is too long"));
         }
-        let drops = self.breaks(Sabotage::CreateDropsLongNames) && request.name.len() > 64;
+        let drops = is_long && self.breaks(Sabotage::CreateDropsLongNames);
         let capabilities = self.capabilities_of(request)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;

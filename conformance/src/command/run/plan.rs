@@ -78,7 +78,7 @@ pub(super) async fn prepare(
 }
 
 /// Moves cases that this machine cannot run into a guest, if a kernel for one is in the cache and KVM runs it: emulated
-/// guests take minutes that nobody asked for. Adds to the reasons of the others why no guest runs them.
+/// guests take minutes. Adds to the reasons of the others why no guest runs them.
 async fn send_away(flags: &Flags, plan: &mut Plan, ledger: &Ledger, reports: &Reports) {
     let lacking = |status: Status| status == Status::SkippedHost;
     if !plan.skipped.iter().any(|(_, status, _)| lacking(*status)) {
