@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serial_test::file_serial;
+use serial_test::serial;
 use tempfile::TempDir;
 use tests::{Ended, Volproof, built, has_root};
 
@@ -46,7 +46,7 @@ fn has_no_finding_against_the_driver(ended: &Ended, words: &str) {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn driver_is_accused_where_there_is_enough_of_everything() {
     if !has_root() {
         return;
@@ -58,7 +58,7 @@ fn driver_is_accused_where_there_is_enough_of_everything() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
     if !has_root() {
         return;
@@ -71,7 +71,7 @@ fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
     if !has_root() {
         return;
@@ -91,7 +91,7 @@ fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn full_directory_for_temporary_files_is_named() {
     if !has_root() {
         return;
@@ -108,7 +108,7 @@ fn full_directory_for_temporary_files_is_named() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn limit_of_processes_is_named() {
     if !has_root() {
         return;

@@ -8,11 +8,11 @@ mod simulated;
 
 use std::collections::BTreeSet;
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Mutant, Planted, SWITCH, Volproof, has_root, in_parallel};
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_mutant_is_found_by_the_case_that_claims_it() {
     if has_root() {
         let wrong: Vec<String> =
@@ -43,7 +43,7 @@ fn judge(mutant: &Mutant) -> Option<String> {
 
 /// The control: without its mutants the copy passes the same cases.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn the_copy_without_a_mutant_is_clean() {
     if !has_root() {
         return;

@@ -1,6 +1,6 @@
 //! The standing of promises after a run: kept only if a case tried them.
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Ended, Volproof, has_root};
 
 const LIFE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
@@ -16,7 +16,7 @@ fn standing(ended: &Ended, promise: &str) -> (String, u64) {
 /// In the same case the honest driver keeps a promise and a sabotaged one breaks it; a promise that the case does not try
 /// is neither.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_promise_is_kept_broken_not_tried_or_not_observable() {
     if !has_root() {
         return;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Ended, Volproof, has_root, is_thorough};
 
 /// Promises that nothing in the program judges yet.
@@ -55,7 +55,7 @@ fn each_promise_is_judged_and_has_a_sabotage() {
 
 /// The control of all other runs here: the honest driver passes, and gives each case the occasion to judge.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn honest_driver_keeps_each_promise_in_each_case_that_judges_it() {
     if !has_root() {
         return;
@@ -95,7 +95,7 @@ fn left_on_shared_drivers(cases: &Path) -> Vec<String> {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_sabotage_is_found_under_its_own_promise() {
     if !has_root() {
         return;

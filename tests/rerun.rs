@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serial_test::file_serial;
-use tests::{Volproof, built, has_root};
+use serial_test::parallel;
+use tests::{Ended, Volproof, built, has_root};
 
 /// A driver in the file, under its final name at once.
 fn write_driver(file: &Path, arguments: &str) {
@@ -19,7 +19,7 @@ fn write_driver(file: &Path, arguments: &str) {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_that_was_mended_runs_again_and_the_finding_is_gone() {
     if !has_root() {
         return;
@@ -32,23 +32,23 @@ fn driver_that_was_mended_runs_again_and_the_finding_is_gone() {
     let run = Volproof::new()
         .args("run --rerun csi::calls::unknown_list_token_is_refused --driver-cmd")
         .arg(command);
-    let (mut child, _directory) = run.start();
-    let out = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut told = Vec::new();
-    for line in out.lines() {
-        let line = line.expect("it is text");
-        if line.contains("Finding ListVolumes") {
-            write_driver(&driver, "");
-        }
-        let is_end = line.contains("Since the run before");
-        told.push(line);
-        if is_end {
-            break;
-        }
-    }
+    let (mut child, directory) = run.start();
     let group = Pid::from_raw(child.id().try_into().expect("a process id"));
-    killpg(group, Signal::SIGINT).expect("it waits for the next change");
-    let code = child.wait().expect("it ends").code();
-    assert!(told.iter().any(|line| line.contains("Since the run before: 1 mended")), "{told:#?}");
-    assert!(matches!(code, Some(0 | 130)), "{code:?}: {told:#?}");
+    let mut waits = 0;
+    let mut errors = String::new();
+    for line in BufReader::new(child.stderr.take().expect("it is piped")).lines() {
+        let line = line.expect("it is text");
+        if line.contains("runs again when") {
+            waits += 1;
+            match waits {
+                1 => write_driver(&driver, ""),
+                _ => killpg(group, Signal::SIGINT).expect("it waits for the next change"),
+            }
+        }
+        errors.push_str(&line);
+        errors.push('\n');
+    }
+    let ended = Ended::of(child.wait_with_output().expect("its output"), directory);
+    assert!(ended.stdout.contains("Since the run before: 1 mended"), "{}\n{errors}", ended.told());
+    assert!(matches!(ended.code, Some(0 | 130)), "{}\n{errors}", ended.told());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Ended, Residue, Volproof, built, has_root, is_thorough, settle};
 
 /// The promise that each sabotage breaks, from the driver's own list: `name  DRV-…  the bug`.
@@ -62,7 +62,7 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
 
 /// Every case can run against some driver: a case that needs the lack of an ability runs against a driver without it.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn honest_driver_without_an_ability_is_clean() {
     if !has_root() {
         return;
@@ -81,7 +81,7 @@ fn honest_driver_without_an_ability_is_clean() {
 
 /// `volproof sabotage` tries the cases that judge a promise until one of them finds it broken.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
     if !has_root() {
         return;
@@ -100,7 +100,7 @@ fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
 
 /// An answer that CSI does not forbid fails no case, and the same answer fails a case where CSI forbids it.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn only_a_duty_of_the_driver_fails_a_case() {
     if !has_root() {
         return;
@@ -160,7 +160,7 @@ const TOUCHING: &[(&str, &str, &str, &str)] = &[
 
 /// A driver that changes a path of the node has a finding with the call and the path.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_that_touches_what_is_the_nodes_is_named() {
     if !has_root() {
         return;
@@ -180,7 +180,7 @@ fn driver_that_touches_what_is_the_nodes_is_named() {
 
 /// A driver that broke a promise is not acquitted, even if other calls fail in consequence.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn no_sabotaged_driver_is_acquitted() {
     if !has_root() {
         return;
@@ -209,7 +209,7 @@ fn no_sabotaged_driver_is_acquitted() {
 
 /// A pod that is deleted before its volume is there shows nothing of the driver: the next pod has to get the volume.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
     if !has_root() {
         return;
@@ -230,7 +230,7 @@ fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
 
 /// What NodeStageVolume has formatted away is not gone because of NodeUnpublishVolume.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_that_formats_what_it_stages_deletes_nothing_when_it_unpublishes() {
     if !has_root() {
         return;
@@ -247,7 +247,7 @@ fn driver_that_formats_what_it_stages_deletes_nothing_when_it_unpublishes() {
 /// A driver without block volumes that makes a file at the target learns what to refuse, and the report of a pod that
 /// got no volume shows the event that its owner sees.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
     if !has_root() {
         return;
@@ -270,7 +270,7 @@ fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn matrix_lists_found_and_missed_sabotages() {
     if !has_root() {
         return;
@@ -303,7 +303,7 @@ fn unknown_promise_names_the_nearest() {
 
 /// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn a_matrix_that_is_cut_short_leaves_nothing() {
     if !has_root() {
         return;

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Ended, Volproof, built};
 
 /// The value of the case's secret.
@@ -60,7 +60,7 @@ fn check_no_secret_is_shown(ended: &Ended) {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
     let ended = run("secrets-in-errors");
     assert_eq!(ended.code, Some(1), "{}", ended.told());
@@ -74,7 +74,7 @@ fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn secret_in_the_drivers_log_is_found_and_masked() {
     let ended = run("secrets-in-log");
     assert_eq!(ended.code, Some(1), "{}", ended.told());

@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Mutant, Planted, SWITCH, in_parallel, is_thorough};
 
 /// Within how many seeds a bug has to be found.
@@ -17,7 +17,7 @@ const SEEDS: u64 = 2000;
 const SEED: &str = "Seed";
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_bug_is_found_within_two_thousand_seeds() {
     let from_the_start =
         is_thorough("the search for a simulated mutant begins at the seed that its patch names");
@@ -54,7 +54,7 @@ fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
 
 /// The control: without the mutant, the seed that finds it finds nothing.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_seed_is_clean_without_its_mutant() {
     let mutants = Mutant::all("simulated");
     let seeds: Vec<u64> = mutants.iter().filter_map(seed).collect();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Volproof, has_root};
 
 const PAGE: &str = include_str!("../docs/first-driver-python.md");
@@ -101,7 +101,7 @@ fn run(block: &str, python: &str, directory: &Path) {
 }
 
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_step_of_the_python_tutorial_is_as_its_page_says() {
     let Some(python) = python().filter(|_| has_root()) else {
         return println!(

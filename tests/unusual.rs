@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serial_test::file_serial;
+use serial_test::parallel;
 use tests::{Ended, Volproof, built, has_root, is_thorough};
 
 /// Runs cases against fake-csi with these arguments and these lines of its manifest.
@@ -45,7 +45,7 @@ fn failed(ended: &Ended) -> Vec<String> {
 /// A driver whose volumes have content from the start, and which has no CreateVolume: no case asks for an empty volume or
 /// for one that it would have to make.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_of_content_without_create_volume_is_clean() {
     if !has_root() {
         return;
@@ -68,7 +68,7 @@ fn driver_of_content_without_create_volume_is_clean() {
 
 /// A driver of scratch space, which empties a volume each time that it publishes it: no case reads what was written before.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_that_keeps_nothing_is_clean() {
     if !has_root() {
         return;
@@ -87,7 +87,7 @@ fn driver_that_keeps_nothing_is_clean() {
 
 /// A device that others may write is published read-only by a bind that is.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn read_only_bind_of_a_writable_device_is_read_only() {
     if !has_root() {
         return;
@@ -108,7 +108,7 @@ fn read_only_bind_of_a_writable_device_is_read_only() {
 /// An id that has not the form of the driver's ids may be refused with INVALID_ARGUMENT. One that has it is not found, and
 /// the manifest names it.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn id_of_another_form_may_be_an_invalid_argument() {
     if !has_root() {
         return;
@@ -132,7 +132,7 @@ fn id_of_another_form_may_be_an_invalid_argument() {
 /// A driver of directories or of shares has no type of file system, and none is asked of it, whether it applies the groups of
 /// pods itself or leaves that to the node.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn driver_without_file_system_types_is_asked_for_none() {
     if !has_root() {
         return;
@@ -153,7 +153,7 @@ fn driver_without_file_system_types_is_asked_for_none() {
 /// UNKNOWN for a kind of volume means that the driver has none of it, and is shown in the head of the run. A kind that the
 /// manifest excludes is not asked for.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn odd_refusal_of_a_kind_of_volume_is_told_and_fails_nothing() {
     if !has_root() {
         return;
@@ -198,7 +198,7 @@ fn asked_names(ended: &Ended) -> Vec<String> {
 /// In a backend of all cases and runs, a name never means the volume of another case: the same claim has another name in
 /// each.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn each_case_of_each_run_has_its_own_names_of_volumes() {
     if !has_root() {
         return;
@@ -218,7 +218,7 @@ fn each_case_of_each_run_has_its_own_names_of_volumes() {
 
 /// Cases go one at a time on a backend that they share.
 #[test]
-#[file_serial(root)]
+#[parallel(root)]
 fn cases_on_a_shared_backend_go_one_at_a_time() {
     if !has_root() {
         return;

@@ -13,7 +13,7 @@ mod running_driver;
 mod source_copy;
 mod volproof;
 
-pub use parallel::in_parallel;
+pub use parallel::{in_parallel, while_waiting};
 pub use planted::{Mutant, Planted, SWITCH};
 pub use process::{Process, Role};
 pub use residue::{Residue, settle};

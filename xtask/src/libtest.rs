@@ -3,16 +3,10 @@
 //! libtest knows no skipped tests. Ours say `skipped: <why>` and return, so a passed test whose output
 //! holds such a line is counted as skipped, and the line is shown.
 
-use std::time::{Duration, Instant};
-
 use crate::tally::Tally;
 
-/// The number of slowest tests that are listed, and their least duration.
-const SLOWEST: usize = 8;
-const SLOW: Duration = Duration::from_secs(20);
-
 /// Follows the output of `cargo test -- --show-output`, line by line.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Reader {
     tally: Tally,
     section: Section,
@@ -23,25 +17,6 @@ pub(crate) struct Reader {
     /// The test whose captured output we are in, and whether it has been counted as skipped.
     test: Option<(String, bool)>,
     left_out: Vec<String>,
-    /// When the test before has ended, or its program has begun.
-    before: Instant,
-    /// Tests that took long, with their times.
-    slow: Vec<(Duration, String)>,
-}
-
-impl Default for Reader {
-    fn default() -> Self {
-        Self {
-            tally: Tally::default(),
-            section: Section::default(),
-            skipped: 0,
-            running: false,
-            test: None,
-            left_out: Vec::new(),
-            before: Instant::now(),
-            slow: Vec::new(),
-        }
-    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +43,6 @@ impl Reader {
         if line.starts_with("running ") && self.section == Section::Progress {
             self.end_of_program();
             self.running = true;
-            self.before = Instant::now();
-        }
-        if self.section == Section::Progress
-            && let Some(name) = ended(line)
-        {
-            let took = std::mem::replace(&mut self.before, Instant::now()).elapsed();
-            self.slow.extend((took >= SLOW).then(|| (took, name.to_owned())));
         }
         match line {
             "successes:" => self.enter(Section::Successes),
@@ -97,14 +65,6 @@ impl Reader {
             // The next program starts with no skipped tests.
             self.skipped = 0;
         }
-    }
-
-    /// The slowest tests, by the time since the test before them ended: most of those that use the machine run one by
-    /// one.
-    pub(crate) fn slowest(&mut self) -> Vec<String> {
-        self.slow.sort_by_key(|(took, _)| std::cmp::Reverse(*took));
-        let shown = self.slow.iter().take(SLOWEST);
-        shown.map(|(took, name)| format!("{:>4} s  {name}", took.as_secs())).collect()
     }
 
     /// The parts of tests that run only with `--thorough`, each once.
@@ -152,12 +112,6 @@ impl Reader {
     }
 }
 
-/// The name of the test that a line says has ended.
-fn ended(line: &str) -> Option<&str> {
-    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    (outcome == "ok" || outcome == "FAILED").then_some(name)
-}
-
 /// Progress worth showing: not what passed.
 fn is_news(line: &str) -> bool {
     let passed = line.starts_with("test ") && line.ends_with(" ... ok");
@@ -200,17 +154,6 @@ mod tests {
         );
         assert_eq!(tally, Tally { passed: 1, failed: 0, skipped: 1 });
         assert_eq!(shown, ["        SKIP b: needs root"]);
-    }
-
-    #[test]
-    fn end_of_a_test_is_told_from_other_lines() {
-        assert_eq!(ended("test a::b ... ok"), Some("a::b"));
-        assert_eq!(ended("test a::b ... FAILED"), Some("a::b"));
-        for other in
-            ["test a::b ... ignored", "test a has been running for over 60 seconds", "running 2 tests"]
-        {
-            assert_eq!(ended(other), None, "{other}");
-        }
     }
 
     #[test]
