@@ -73,7 +73,7 @@ enum Command {
     /// Run the cases against a driver
     ///
     /// On this machine a driver is contained against accidents, not malice: what it writes beside {state} and the
-    /// node's root is thrown away and told, and `host_paths` in its manifest opens more. With --socket nothing is
+    /// node's root is thrown away and reported, and `host_paths` in its manifest opens more. With --socket nothing is
     /// contained; with --tier vm everything is.
     Run(Box<run::Flags>),
     /// Mount what manifests say and tell what happens, or play a scenario

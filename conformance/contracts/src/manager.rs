@@ -52,7 +52,7 @@ pub const RULES: &[&Rule] = &[
     &back_off::LADDER,
     &prompt::OWN_BACK_OFF_ONLY,
     &prompt::IN_ITS_TURN,
-    &back_off::EVERY_FAILURE_IS_TOLD,
+    &back_off::EACH_FAILURE_HAS_AN_EVENT,
     &claims::NOT_WHILE_GOING,
     &claims::ONLY_WHAT_IS_BOUND,
     &entitled::OWN_CLAIM_ONLY,

@@ -48,7 +48,7 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # root = "my-driver-image"
 
 # Files, directories and devices of this machine that it may change. What it writes anywhere else beside {state} and
-# the node's root is thrown away and told; /tmp, /run and /dev are its own.
+# the node's root is thrown away and reported; /tmp, /run and /dev are its own.
 # host_paths = ["/data", "/dev/nbd0"]
 
 # Instead of `command`, a driver that already runs. It shares your mounts, so cases run one at a time.

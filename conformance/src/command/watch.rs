@@ -189,7 +189,7 @@ fn head(name: &str, flags: &Flags, earlier: &BTreeSet<String>) -> String {
     let mut head = format!("watching {name} at {}; Ctrl-C ends it", flags.listen.display());
     if !earlier.is_empty() {
         head += &format!(
-            "\nvolumes that were on the node before, whose calls are neither told nor judged: {}",
+            "\nvolumes that were on the node before, whose calls are neither shown nor judged: {}",
             earlier.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
         );
     }

@@ -67,5 +67,5 @@ fn wait(line: &Line) -> Option<(String, String)> {
         "" => "came".to_owned(),
         error => words::error_of_wait(error),
     };
-    Some((format!("what pod {} was told when it waited for {what}", line.text("pod")), error))
+    Some((format!("answer to the wait of pod {} for {what}", line.text("pod")), error))
 }

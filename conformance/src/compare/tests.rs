@@ -203,11 +203,8 @@ fn another_claim_and_another_lock_are_found() {
 
 #[test]
 fn another_error_of_a_wait_is_found() {
-    is_found("was told when it waited", first("context canceled", "context deadline exceeded"));
-    is_found(
-        "was told when it waited",
-        first("failed to process volumes=[data]", "failed to process volumes=[]"),
-    );
+    is_found("answer to the wait", first("context canceled", "context deadline exceeded"));
+    is_found("answer to the wait", first("failed to process volumes=[data]", "failed to process volumes=[]"));
 }
 
 #[test]
@@ -265,7 +262,7 @@ fn how_far_other_volumes_are_when_a_pod_turns_out_wrong_is_passed_over() {
         )
     });
     is_found(
-        "was told when it waited",
+        "answer to the wait",
         first(
             "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context",
             "unmounted volumes=[data more], unattached volumes=[], failed to process volumes=[]: context",

@@ -149,22 +149,22 @@ fn wait_ms(failures: u32) -> f64 {
     (500.0 * 2f64.powi(failures.saturating_sub(1).min(16) as i32)).min(CAP_MS)
 }
 
-pub(super) static EVERY_FAILURE_IS_TOLD: Rule = Rule {
+pub(super) static EACH_FAILURE_HAS_AN_EVENT: Rule = Rule {
     id: "INV-029",
-    sentence: "each failed attempt to mount or map for a pod that wants the volume is told as an event on it",
+    sentence: "each failed attempt to mount or map for a pod that wants the volume has an event on the pod",
     witnesses: &[Witness::Operations, Witness::Manager, Witness::Api],
-    check: Checked::With(|| Box::new(EveryFailureIsTold::default())),
+    check: Checked::With(|| Box::new(FailureEvents::default())),
 };
 
 /// For each error text, the number of failures and of events. An attempt that stops because its pod is gone has not
 /// failed: nothing was risked, and there is no pod for an event.
 #[derive(Default)]
-struct EveryFailureIsTold {
+struct FailureEvents {
     failures: BTreeMap<String, u64>,
-    told: BTreeMap<String, u64>,
+    events: BTreeMap<String, u64>,
 }
 
-impl Check for EveryFailureIsTold {
+impl Check for FailureEvents {
     fn event(&mut self, books: &Books, line: &TraceLine, _report: &mut Report) {
         match &line.event {
             Event::Operation(edge) if MOUNTS.contains(&edge.name) => {
@@ -173,7 +173,7 @@ impl Check for EveryFailureIsTold {
                 }
             }
             Event::Event(event) if matches!(event.reason.as_str(), "FailedMount" | "FailedMapVolume") => {
-                *self.told.entry(event.message.clone()).or_default() += 1;
+                *self.events.entry(event.message.clone()).or_default() += 1;
             }
             _ => {}
         }
@@ -182,8 +182,8 @@ impl Check for EveryFailureIsTold {
     fn rest(&mut self, _books: &Books, _rest: &Rest, report: &mut Report) {
         for (error, failures) in &self.failures {
             report.tried();
-            if self.told.get(error).is_none_or(|told| told < failures) {
-                report.broken("", "a failed mount was not told", error.as_str());
+            if self.events.get(error).is_none_or(|events| events < failures) {
+                report.broken("", "a failed mount has no event", error.as_str());
             }
         }
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn failures_are_told() {
-        let rule = &EVERY_FAILURE_IS_TOLD;
+        let rule = &EACH_FAILURE_HAS_AN_EVENT;
         let wanted = "wants v1/a yes\nop start volume_mount v1/a\n";
         let failed = "op end volume_mount v1/a no\n";
         keeps(
@@ -291,10 +291,10 @@ mod tests {
             &[],
         );
         passes_over(rule, &[wanted, "wants v1/a -\n", failed].concat(), &[]);
-        breaks(rule, "a failed mount was not told", &[wanted, failed].concat(), &[]);
+        breaks(rule, "a failed mount has no event", &[wanted, failed].concat(), &[]);
         breaks(
             rule,
-            "a failed mount was not told",
+            "a failed mount has no event",
             &[wanted, "event FailedMount other\n", failed].concat(),
             &[],
         );

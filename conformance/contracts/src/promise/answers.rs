@@ -68,7 +68,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-178",
-        "a snapshot that is part of a group names it wherever it is told",
+        "a snapshot that is part of a group names it wherever it is listed",
         csi(
             "Snapshot, group_snapshot_id",
             "the SP MUST provide the ID of the volume group snapshot in this field",

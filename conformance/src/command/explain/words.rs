@@ -24,10 +24,10 @@ const WORDS: &[(&str, &str)] = &[
     ("xpass", "The case passes, and the manifest's `expected_failures` say that it fails: take it out."),
     (
         "finding",
-        "A broken MUST, or a case whose story did not come true. It is told once, with all of its cases.",
+        "A broken MUST, or a case whose story did not come true. It is listed once, with all of its cases.",
     ),
     ("consequence", "What followed from another finding: mend that one first."),
-    ("recommended", "CSI says SHOULD. It is told, and fails no case."),
+    ("recommended", "CSI says SHOULD. It is a finding, and fails no case."),
     ("advice", "CSI does not ask for it, and callers are better off. It fails no case."),
     ("broken", "A promise that a case has seen broken."),
     ("kept", "A promise that a case had an occasion to see broken, and did not."),

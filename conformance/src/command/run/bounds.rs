@@ -18,7 +18,7 @@ pub(super) fn lines(manifest: &Manifest, abilities: &Abilities, in_guests: bool)
         return vec![format!("open to the driver, which can write anywhere: {because}")];
     }
     let mut lines = vec![
-        "what the driver writes beside `{state}` and the node's root is thrown away and told; this contains \
+        "what the driver writes beside `{state}` and the node's root is thrown away and reported; this contains \
          accidents, not malice (`--tier vm` does)"
             .to_owned(),
     ];
