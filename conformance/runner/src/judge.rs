@@ -66,6 +66,8 @@ enum Reason<'a> {
     Strayed,
     /// The driver refused to unstage a volume that was published nowhere on the node: the code and the message.
     KeptStaged(&'a str, &'a str),
+    /// The driver answered NOT_FOUND when a volume was to be unstaged that had been deleted: the message.
+    Deleted(&'a str),
     /// The driver refused this call with a final error.
     Refused(&'a str),
 }
@@ -96,10 +98,10 @@ impl<'a> Suspicion<'a> {
 
 fn refusal<'a>(books: &Books, end: &'a RpcEnd) -> Reason<'a> {
     let call = books.calls.get(&end.id).filter(|call| call.method == UNSTAGE);
-    let volume = call.and_then(|call| books.volume(call.volume()));
-    match volume.is_some_and(|volume| volume.published.is_empty()) {
-        true => Reason::KeptStaged(&end.code, &end.message),
-        false => Reason::Refused(&end.method),
+    match call.and_then(|call| books.volume(call.volume())) {
+        Some(volume) if volume.deleted && end.code == "NotFound" => Reason::Deleted(&end.message),
+        Some(volume) if volume.published.is_empty() => Reason::KeptStaged(&end.code, &end.message),
+        _ => Reason::Refused(&end.method),
     }
 }
 
@@ -143,12 +145,17 @@ pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> 
     if driver::lacks_device(violation) {
         sentence += " The driver said yes to a block volume; if it has none, CreateVolume is to refuse it with INVALID_ARGUMENT.";
     }
+    // Two fields that are missing are two faults.
+    let cause = match rule.id {
+        "DRV-144" | "DRV-170" => format!("{}: {}", violation.cause, violation.detail),
+        _ => violation.cause.to_owned(),
+    };
     Finding {
         party: Party::Driver,
         strength,
         sentence,
         cites: promise_cited(rule.id),
-        ..blank(rule.id, &violation.method, violation.cause)
+        ..blank(rule.id, &violation.method, &cause)
     }
 }
 
@@ -164,6 +171,14 @@ fn explain_by_staged_volume(findings: &mut [Finding]) {
         finding.party = Party::Unknown;
         finding.consequence_of = STAYS_STAGED.to_owned();
     }
+}
+
+/// The cause of the advice about a volume that was deleted while it was staged.
+const DELETED: &str = "a volume that was deleted cannot be unstaged";
+
+/// Whether a finding is that advice.
+pub(crate) fn is_of_a_deleted_volume(finding: &Finding) -> bool {
+    finding.cause == DELETED
 }
 
 /// The invariant that each stage is undone in the end.
@@ -199,8 +214,27 @@ fn managers(
                 "CSI 1.12, {UNSTAGE}: \"This RPC MUST undo the work by the corresponding `NodeStageVolume`\". {}",
                 found.cites
             );
-            Finding { party: Party::Driver, sentence, cites, ..found }
+            // Refusals with two codes are two faults.
+            let cause = format!("{} after {code}", found.cause);
+            Finding { party: Party::Driver, cause, sentence, cites, ..found }
         }
+        // CSI allows the code for a volume that does not exist, and a class without attachments lets the controller delete
+        // a volume before the node has unstaged it.
+        Some(Reason::Deleted(message)) if violation.seq == 0 && !manager::binds_controllers(rule.id) => {
+            let message = symbols.text(message);
+            let sentence = format!(
+                "{UNSTAGE} of a volume that was deleted while it was staged was refused, with NotFound ({message}): \
+                 the node asks again for ever."
+            );
+            Finding {
+                party: Party::Driver,
+                strength: Some(Strength::Advice),
+                sentence,
+                cites: "Kubernetes deletes a volume without attachments also before it is unstaged.".into(),
+                ..blank(STAYS_STAGED, UNSTAGE, DELETED)
+            }
+        }
+        Some(Reason::Deleted(_)) => unattributed(found, &format!("the driver refused {UNSTAGE} before")),
         Some(Reason::KeptStaged(..)) => unattributed(found, &format!("the driver refused {UNSTAGE} before")),
         Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
         None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
@@ -463,11 +497,13 @@ pub(crate) fn unanswered(method: &str) -> Finding {
     Finding { sentence, ..promise_broken("DRV-093", method, NOT_ANSWERED) }
 }
 
-/// The finding of a machine that lacks a resource; `said` names the resource and the remedy.
-pub(crate) fn environment(said: &str) -> Finding {
+/// The finding of a machine that lacks a resource, beside others; `said` names the resource and the remedy.
+pub(crate) fn environment(said: &str, others: &[Finding]) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);
-    // A wait that the load cut short does not tell what would have come: a driver that is broken waits as well.
-    let fault = if cause == OVERLOADED { NOT_KNOWN } else { ACQUITTAL };
+    // A wait that the load cut short does not tell what would have come: a driver that is broken waits as well. Nor is
+    // a driver acquitted by a full disk of what was seen of it.
+    let is_accused = others.iter().any(|finding| finding.party == Party::Driver && finding.is_fault());
+    let fault = if cause == OVERLOADED || is_accused { NOT_KNOWN } else { ACQUITTAL };
     Finding {
         party: Party::Environment,
         sentence: format!("{fault}{said}."),

@@ -342,7 +342,7 @@ fn status_and_findings(
     if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
         let is_the_drivers = judge::excuse_slowness(&mut findings);
         judged = Judged::default();
-        findings.extend(chain.first().filter(|_| !is_the_drivers).map(|lack| judge::environment(lack)));
+        findings.extend(chain.first().filter(|_| !is_the_drivers).map(|lack| judge::environment(lack, &[])));
     }
     judge::sort(&mut findings);
     let seen = Seen {

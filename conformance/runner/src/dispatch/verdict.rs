@@ -233,8 +233,9 @@ fn report_machine_shortage(report: &mut CaseReport, shortage: &str) {
     report.status = Status::Error;
     // The shortage may have caused what the rules saw.
     report.judged = Judged::default();
+    let shortage_found = judge::environment(shortage, &report.findings);
     judge::excuse(&mut report.findings);
-    report.findings.insert(0, judge::environment(shortage));
+    report.findings.insert(0, shortage_found);
     if let Some(breakage) = &mut report.breakage {
         breakage.cause.insert(0, format!("{shortage}."));
     }
@@ -370,8 +371,10 @@ mod tests {
         assert_eq!(super::exit_code(&full), exit_code::CASES_FAILED);
         report_machine_shortage(&mut full.cases[0], "the disk is full: make room");
         assert_eq!(full.cases[0].status, Status::Error);
-        let faults = full.cases[0].findings.iter().filter(|finding| finding.is_fault());
-        assert!(faults.eq([&crate::judge::environment("the disk is full: make room")]));
+        let faults: Vec<_> = full.cases[0].findings.iter().filter(|finding| finding.is_fault()).collect();
+        let [fault] = faults[..] else { panic!("{faults:?}") };
+        assert_eq!(fault.party, Party::Environment);
+        assert!(fault.sentence.starts_with("Who is at fault is not known: the disk is full"), "{fault:?}");
         assert_eq!(super::exit_code(&full), exit_code::ENVIRONMENT);
     }
 

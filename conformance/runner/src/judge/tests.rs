@@ -157,6 +157,11 @@ fn driver_that_never_unstages_an_unpublished_volume_is_at_fault() {
         found.sentence.contains("that was unpublished everywhere was refused, with Internal"),
         "{found:#?}"
     );
+    // CSI has the code for a volume that does not exist any more, and for no other.
+    let unknown = || call(6, "NodeUnstageVolume", "NotFound", None);
+    assert!(at_end(&[staged(), unknown()].concat()).is_fault());
+    let found = at_end(&[staged(), call(5, "DeleteVolume", "OK", None), unknown()].concat());
+    assert_eq!(found.strength, Some(Strength::Advice), "{found:#?}");
     // As long as it may be published, a caller may not even ask.
     let publish = call(2, "NodePublishVolume", "DeadlineExceeded", None);
     let found = at_end(&[staged(), publish, refused()].concat());
@@ -216,9 +221,12 @@ fn slow_machine_excuses_nothing_that_the_driver_did_unasked() {
 #[test]
 fn load_acquits_nobody() {
     let busy =
-        environment("the machine was overloaded: for 30 s each processor was wanted by 9 tasks at once");
+        environment("the machine was overloaded: for 30 s each processor was wanted by 9 tasks at once", &[]);
     assert!(!busy.sentence.contains(ACQUITTAL), "{}", busy.sentence);
-    assert!(environment("the disk is full: make room").sentence.starts_with(ACQUITTAL));
+    let full = |others: &[Finding]| environment("the disk is full: make room", others).sentence;
+    assert!(full(&[]).starts_with(ACQUITTAL));
+    assert!(full(&[promise_broken("DRV-161", "NodeStageVolume", "x")]).starts_with(ACQUITTAL), "advice");
+    assert!(full(&[promise_broken("DRV-050", "NodePublishVolume", "x")]).starts_with(NOT_KNOWN));
 }
 
 #[test]

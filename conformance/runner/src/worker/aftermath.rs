@@ -152,6 +152,12 @@ impl Aftermath {
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
         (self.findings, self.judged) = (findings, judged);
+        if self.findings.iter().any(judge::is_of_a_deleted_volume) {
+            // The records of its staging stay as long as the node asks to have it undone.
+            let is_record =
+                |line: &String| line.starts_with("file ") && line.contains("/plugins/kubernetes.io");
+            self.left_behind.retain(|line| !is_record(line));
+        }
         if let Some(other) = bed.other() {
             other.journal.suspects_settle().await;
         }
@@ -172,7 +178,7 @@ impl Aftermath {
         self.count_processes(before).await;
         self.findings.extend(judge::log_used_up(bed.finish_log().await));
         if let Err(error) = bed.clean_up().await {
-            self.findings.push(judge::environment(&error.to_string()));
+            self.findings.push(judge::environment(&error.to_string(), &[]));
         }
     }
 
