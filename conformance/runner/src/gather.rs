@@ -10,8 +10,8 @@ use crate::finding::{Finding, Party, RunFinding};
 pub(crate) use promises::of_run;
 
 /// The findings of a run, each once, in the order in which to fix them: causes before consequences, faults before
-/// advice, numbered promises before stories, findings of many cases before those of few, and the calls of a volume's
-/// life in their order.
+/// advice, the driver's before the machine's, numbered promises before stories, lost data and the end of the driver before
+/// all else, findings of many cases before those of few, and the calls of a volume's life in their order.
 ///
 /// The story of a case is left out if a broken promise of the driver in the same case explains it.
 pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
@@ -76,12 +76,33 @@ const LIFE: [&str; 9] = [
     "ControllerUnpublishVolume",
 ];
 
+/// Promises whose breach costs a user the data of a volume: a file system made over data, one volume shown as another,
+/// data deleted, lost or written where nothing may be written.
+const DATA: [&str; 8] =
+    ["DRV-042", "DRV-050", "DRV-051", "DRV-064", "DRV-065", "DRV-160", "DRV-161", "DRV-163"];
+
+/// The driver ends during a call, or prints a secret.
+const SEVERE: [&str; 2] = ["DRV-094", "DRV-097"];
+
 /// The sort key of a finding: the smallest is to be fixed first.
-fn urgency(found: &RunFinding) -> (bool, bool, bool, Reverse<usize>, usize) {
+fn urgency(found: &RunFinding) -> (bool, bool, bool, bool, u8, Reverse<usize>, usize) {
     let finding = &found.finding;
     let is_story = finding.contract == found.case.as_str();
+    let harm = match finding.contract.as_str() {
+        contract if DATA.contains(&contract) => 0,
+        contract if SEVERE.contains(&contract) => 1,
+        _ => 2,
+    };
     let call = LIFE.iter().position(|call| *call == finding.method).unwrap_or(LIFE.len());
-    (!finding.consequence_of.is_empty(), !finding.is_fault(), is_story, Reverse(found.also_in.len()), call)
+    (
+        !finding.consequence_of.is_empty(),
+        !finding.is_fault(),
+        finding.party == Party::Environment,
+        is_story,
+        harm,
+        Reverse(found.also_in.len()),
+        call,
+    )
 }
 
 /// The rank of a case as an example of a finding; the smallest is the best.
@@ -184,14 +205,16 @@ mod tests {
         };
         let consequence = Finding { consequence_of: "DRV-055".into(), ..broken("INV-019", "") };
         let (mount, create) = (broken("DRV-055", "NodePublishVolume"), broken("DRV-010", "CreateVolume"));
-        let publish = broken("DRV-050", "NodePublishVolume");
+        // A read-only volume that is written loses data, whatever the number of cases that show other faults.
+        let written = broken("DRV-050", "NodePublishVolume");
+        let machine = Finding { party: Party::Environment, ..broken("environment", "") };
         let cases = [
-            CaseReport::sample("a", Status::Failed).with_findings([consequence, advice, publish]),
+            CaseReport::sample("a", Status::Failed).with_findings([consequence, advice, machine, written]),
             CaseReport::sample("b", Status::Failed).with_findings([mount.clone(), create]),
             CaseReport::sample("c", Status::Failed).with_findings([mount]),
         ];
         let order: Vec<_> = gather(&cases).into_iter().map(|found| found.finding.contract).collect();
-        assert_eq!(order, ["DRV-055", "DRV-010", "DRV-050", "DRV-017", "INV-019"]);
+        assert_eq!(order, ["DRV-050", "DRV-055", "DRV-010", "environment", "DRV-017", "INV-019"]);
     }
 
     #[test]

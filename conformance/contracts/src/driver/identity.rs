@@ -62,7 +62,7 @@ pub(super) static READABLE: Rule = Rule {
 
 pub(super) static ANSWERED: Rule = Rule {
     id: "DRV-002",
-    sentence: "a call whose capability is reported is answered, and not with UNIMPLEMENTED",
+    sentence: "a call that is required, always or by a reported capability, is answered, and not with UNIMPLEMENTED",
     witnesses: &[Witness::Rpc],
     check: Checked::With(|| Box::new(Reported::default())),
 };

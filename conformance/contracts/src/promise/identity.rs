@@ -14,7 +14,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-002",
-        "a call whose capability is reported is answered, and not with UNIMPLEMENTED",
+        "a call that is required, always or by a reported capability, is answered, and not with UNIMPLEMENTED",
         csi(
             "RPC of each capability",
             "A Node Plugin MUST implement this RPC call if it has `STAGE_UNSTAGE_VOLUME` node capability",

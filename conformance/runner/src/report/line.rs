@@ -9,7 +9,7 @@ use contracts::promise::Strength;
 
 use super::skips::SkipLines;
 use crate::event::{CaseReport, Header, RunRecord, Status};
-use crate::finding::{Finding, RunFinding};
+use crate::finding::{Finding, Party, RunFinding};
 use crate::program;
 use crate::promises::Counts;
 use crate::since::{Since, Slower};
@@ -419,9 +419,10 @@ struct StartHere<'a>(&'a RunRecord);
 
 impl Display for StartHere<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some(first) = self.0.findings.iter().find(|found| found.finding.is_fault()) else {
-            return Ok(());
-        };
+        // What the machine lacks is nothing to mend in a driver.
+        let is_theirs =
+            |found: &&RunFinding| found.finding.is_fault() && found.finding.party != Party::Environment;
+        let Some(first) = self.0.findings.iter().find(is_theirs) else { return Ok(()) };
         let contract = &first.finding.contract;
         let again = self.0.cases.iter().find(|case| case.id == first.case).map(|case| case.again.as_str());
         let (Some(again), false) = (again, self.0.findings.len() < 2) else { return Ok(()) };

@@ -257,12 +257,16 @@ impl Answer {
         self.shared.claims(promise, &self.method, broken, place(Location::caller()))
     }
 
-    /// Checks that a call whose capability is reported is implemented. Any other error is fine.
+    /// Checks that a call that CSI requires, always or by a reported capability, is implemented. Any other error is fine.
     #[track_caller]
     pub fn is_implemented(&self) -> Result {
         let Self { method, message, .. } = self;
+        let reason = match method.as_str() {
+            "ValidateVolumeCapabilities" => "each controller plugin has to implement it",
+            _ => "its capability is reported",
+        };
         let broken = (self.code == "Unimplemented")
-            .then(|| format!("{method} answered Unimplemented ({message}), and its capability is reported."));
+            .then(|| format!("{method} answered Unimplemented ({message}), and {reason}."));
         self.shared.claims("DRV-002", method, broken, place(Location::caller()))
     }
 
