@@ -146,6 +146,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Whether it was created for this use: as a device, or with a file system.
+    pub fn is_made_for(&self, access: &Access) -> bool {
+        let kind = std::mem::discriminant(access);
+        self.capabilities.iter().any(|made| std::mem::discriminant(&made.access) == kind)
+    }
+
     /// Whether the volume was created as a block volume.
     pub(crate) fn is_raw(&self) -> bool {
         self.capabilities.iter().any(|capability| capability.access == Access::Block)

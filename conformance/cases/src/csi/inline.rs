@@ -102,6 +102,17 @@ async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
     node.undo_publish("web").await
 }
 
+/// A repeated NodeUnpublishVolume of an inline volume is OK, also where the volume keeps nothing.
+///
+/// CSI, NodeUnpublishVolume: "This operation MUST be idempotent."
+#[case(needs = [Inline, Root])]
+async fn repeated_unpublish_is_ok(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    node.publish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
+    node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])
+}
+
 /// An inline volume has its data after a restart of the driver, and goes with its target.
 ///
 /// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.

@@ -56,17 +56,29 @@ async fn id_of_a_new_volume_is_not_that_of_another(cx: &mut Cx) -> Result {
     cx.keeps("DRV-110", CREATE, id(&last) != id(&made[1]), cause)
 }
 
-/// The name of a volume with a file system is taken for a device too.
+/// The name of a volume with a file system is taken for a device too, unless the volume can be used as either.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
-#[case(needs = [Creates, Filesystem, Block], driver = Shared)]
+#[case(needs = [Creates, Filesystem, Block, Root], driver = Shared)]
 async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
-    cx.volume("data").create().await?;
+    let data = cx.volume("data").create().await?;
     let mut request = cx.last_request(CREATE)?;
     let mode = request["volumeCapabilities"][0]["accessMode"].clone();
-    request["volumeCapabilities"] = json!([{ "block": {}, "accessMode": mode }]);
+    let device = json!({ "block": {}, "accessMode": mode });
+    request["volumeCapabilities"] = json!([device]);
     let answer = cx.call(CREATE, request).await?;
-    answer.asked("of a device, by a name that a file system has,").is("DRV-011", &["AlreadyExists"])
+    if !answer.is_ok() || answer.text("/volume/volumeId") != cx.handle(&data) {
+        return answer
+            .asked("of a device, by a name that a file system has,")
+            .is("DRV-011", &["AlreadyExists"]);
+    }
+    // Volumes that are disks are compatible with both uses.
+    let node = cx.node_calls(&data).await?;
+    node.ask_with(|capability| *capability = device);
+    let refusal = node.refusal("web").await?;
+    let is_device = node.is_device(&node.target("web"));
+    let cause = "CreateVolume of a device, by a name that a file system has, answered OK, and the volume cannot be published as a device.";
+    cx.keeps("DRV-011", CREATE, refusal.is_none() && is_device, cause)
 }
 
 /// CreateVolume of a known name with other parameters does not change the volume's context, whatever it answers.
