@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -39,6 +39,9 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("tmpfs", "/var/lib", ""),
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
+
+/// The archive of the guest may have brought files there, which a mount would hide.
+const MAY_HAVE_FILES: &str = "/tmp";
 
 /// Links that programs expect and no kernel makes.
 const LINKS: &[(&str, &str)] = &[
@@ -138,6 +141,10 @@ fn mount_all() {
     for (kind, at, options) in MOUNTS {
         // A kernel without one of these still boots; programs that need it report that themselves.
         let _ = fs::create_dir_all(at);
+        if *at == MAY_HAVE_FILES && fs::read_dir(at).is_ok_and(|mut files| files.next().is_some()) {
+            let _ = fs::set_permissions(at, fs::Permissions::from_mode(0o1777));
+            continue;
+        }
         if let Err(error) = mount(Some(*kind), *at, Some(*kind), MsFlags::empty(), Some(*options)) {
             eprintln!("guest: cannot mount {kind} on {at}: {error}");
         }

@@ -124,7 +124,7 @@ const PROGRAM_DIRS: &[&str] =
     &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Configuration files of this machine that tools read, if it has them.
-const SETTINGS: &[&str] = &["/etc/mke2fs.conf"];
+const SETTINGS: &[&str] = &["/etc/mke2fs.conf", "/etc/netconfig", "/etc/protocols", "/etc/services"];
 
 /// The inputs of a guest.
 #[derive(Debug, Clone)]

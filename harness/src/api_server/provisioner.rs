@@ -212,7 +212,7 @@ impl Provisioner {
         };
         let names = Provisioned {
             claim: wanted.name.clone(),
-            volume: format!("pv-{}", wanted.name),
+            volume: self.volume_name(&wanted.name),
             handle: made.volume_id.clone(),
         };
         self.api.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
@@ -299,6 +299,20 @@ impl Provisioner {
         Ok(parameters)
     }
 
+    /// The name that the driver is asked for.
+    fn asked_name(&self, name: &str) -> String {
+        format!("pvc-{name}{}", self.tag)
+    }
+
+    /// The name of the PersistentVolume. A driver that is a client of Kubernetes may look for the object by the name that
+    /// it was asked for, which is the object's in a cluster.
+    fn volume_name(&self, name: &str) -> String {
+        match self.manifest.kubernetes {
+            Some(_) => self.asked_name(name),
+            None => format!("pv-{name}"),
+        }
+    }
+
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
         let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
         // A provisioner that knows no topology of a node asks for none.
@@ -306,7 +320,7 @@ impl Provisioner {
             && !here.segments.is_empty();
         let reachable = v1::TopologyRequirement { requisite: vec![here.clone()], preferred: vec![here] };
         let request = v1::CreateVolumeRequest {
-            name: format!("pvc-{}{}", wanted.name, self.tag),
+            name: self.asked_name(&wanted.name),
             capacity_range: Some(v1::CapacityRange {
                 required_bytes: wanted.size.cast_signed(),
                 limit_bytes: 0,
