@@ -98,14 +98,14 @@ impl Bed {
     }
 
     /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine. A program that
-    /// `prepare` has started may stand in for a cloud, whose disks stay attached while the machine reboots.
+    /// `prepare` has started may stand in for a cloud, whose disks stay attached while the machine reboots; the node's locks
+    /// on them go with the machine.
     fn detach_loops(&self) -> Result {
-        if !self.manifest().per_case.prepare.is_empty() {
-            return Ok(());
-        }
+        let has_cloud = !self.manifest().per_case.prepare.is_empty();
         let disks = self.disks.numbers();
         let loops = table::bound();
-        let loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
+        let mut loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
+        loops.retain(|bound| !has_cloud || bound.over.is_some());
         for bound in loops.iter().filter(|bound| !disks.contains(&bound.number)) {
             let failed = |why| StepError::Ours(vec![format!("loop{} stays attached: {why}", bound.number)]);
             table::detach(bound).map_err(failed)?;
