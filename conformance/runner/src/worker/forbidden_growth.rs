@@ -8,6 +8,9 @@ use testbed::failure::{Failure, What};
 /// The error of a kernel, in the words of tools and libraries.
 const FORBIDDEN: [&str; 2] = ["permission denied", "operation not permitted"];
 
+/// A word of the tools that grow a file system, and of the drivers that call them.
+const RESIZE: &str = "resize";
+
 /// The beginning of the ids of promises about sizes.
 const ABOUT_GROWTH: &str = "DRV-08";
 
@@ -26,22 +29,26 @@ pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
     failure
 }
 
-/// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no NodeExpandVolume has
-/// failed for want of a permission.
+/// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no growth has failed for want of
+/// a permission.
 fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
     let Absence { reason, fix } = lack?;
-    let message = trace.iter().find_map(|line| {
-        let message = refusal(&line.event)?.to_lowercase();
-        FORBIDDEN.iter().any(|words| message.contains(words)).then_some(message)
+    let (method, message) = trace.iter().find_map(|line| {
+        let (method, message) = refusal(&line.event)?;
+        let message = message.to_lowercase();
+        // Drivers grow a restored or expanded file system in these calls too, which fail for other reasons as well.
+        let grows = match method {
+            "NodeExpandVolume" => true,
+            "NodeStageVolume" | "NodePublishVolume" => message.contains(RESIZE),
+            _ => false,
+        };
+        (grows && FORBIDDEN.iter().any(|words| message.contains(words))).then_some((method, message))
     })?;
-    Some(vec![
-        format!("{reason}; {fix}"),
-        format!("NodeExpandVolume answered: {}", message.trim_end_matches('.')),
-    ])
+    Some(vec![format!("{reason}; {fix}"), format!("{method} answered: {}", message.trim_end_matches('.'))])
 }
 
-/// The driver's message to a NodeExpandVolume that failed.
-fn refusal(event: &Event) -> Option<&str> {
+/// The call that failed, and the driver's message.
+fn refusal(event: &Event) -> Option<(&str, &str)> {
     let (method, code, message) = match event {
         Event::RpcEnd(end) if end.is_from_the_driver() => (&end.method, &end.code, &end.message),
         Event::DirectCall(call) => {
@@ -50,7 +57,7 @@ fn refusal(event: &Event) -> Option<&str> {
         }
         _ => return None,
     };
-    (method == "NodeExpandVolume" && code != "OK").then_some(message)
+    (code != "OK").then_some((method.as_str(), message.as_str()))
 }
 
 #[cfg(test)]
@@ -78,6 +85,9 @@ mod tests {
         assert_eq!(found(forbidden(), None), None, "the machine lacks nothing");
         assert_eq!(found(answered("NodeExpandVolume", "Internal", "no space"), Some(&lack)), None);
         assert_eq!(found(answered("NodeExpandVolume", "OK", words), Some(&lack)), None);
-        assert_eq!(found(answered("NodeStageVolume", "Internal", words), Some(&lack)), None);
+        assert!(found(answered("NodeStageVolume", "Internal", words), Some(&lack)).is_some());
+        let other = "mount: permission denied";
+        assert_eq!(found(answered("NodeStageVolume", "Internal", other), Some(&lack)), None);
+        assert_eq!(found(answered("ControllerExpandVolume", "Internal", words), Some(&lack)), None);
     }
 }
