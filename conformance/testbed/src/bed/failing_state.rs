@@ -17,6 +17,9 @@ use crate::failure::chain;
 /// From this size in bytes on, a file is the image of a volume, and not a driver's own record.
 const IMAGE: u64 = 8 << 20;
 
+/// The cache of `blkid` in `/run`, which is the sandbox's own.
+const BLKID_CACHE: &str = "/run/blkid";
+
 /// A driver's directory that can fail.
 #[derive(Debug)]
 pub(super) struct FailingState {
@@ -65,6 +68,9 @@ impl Bed {
 
     /// Has calls to files of the driver's directory go wrong.
     pub(crate) fn fail_state(&self, rule: Rule) -> Result {
+        // The cache of `blkid` has what was staged before, and would answer without a read. A node that the volume comes to
+        // has no such entry.
+        drop(fs::remove_dir_all(BLKID_CACHE));
         self.with_failing_state(|failing| {
             failing.fs.arm(rule).map(drop).map_err(|error| StepError::ours(&error))
         })
