@@ -15,6 +15,7 @@ pub mod books;
 pub mod place;
 #[cfg(test)]
 pub(crate) mod script;
+pub(crate) mod work;
 
 pub use books::Books;
 

@@ -1,14 +1,14 @@
 //! A call that is made a second time, because its first answer was lost or the caller has restarted, gets the same
 //! answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use crate::csi::{PathField, Request};
 use crate::event::{Event, Role, RpcEnd, RpcStart, TraceLine};
 use crate::rule::books::is_unknown;
-use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness, work};
 
 use super::{answered, difference, was_made_twice};
 
@@ -69,6 +69,7 @@ pub(super) static STAGED: Rule = Rule {
             cause: "staging again was refused",
             done: BTreeMap::new(),
             calls: BTreeMap::new(),
+            repeats: BTreeMap::new(),
         })
     }),
 };
@@ -90,6 +91,7 @@ pub(super) static PUBLISHED: Rule = Rule {
             cause: "publishing again was refused",
             done: BTreeMap::new(),
             calls: BTreeMap::new(),
+            repeats: BTreeMap::new(),
         })
     }),
 };
@@ -103,8 +105,11 @@ struct Repeated {
     cause: &'static str,
     /// The requests that were carried out and not undone since, by volume and path.
     done: BTreeMap<(String, String), Value>,
-    /// Calls under way, with their requests, and whether the same request was already carried out when they started.
-    calls: BTreeMap<u64, (Value, bool)>,
+    /// The requests of the calls under way.
+    calls: BTreeMap<u64, Value>,
+    /// The calls under way that repeat one of `done`, by volume and path. Calls without an end may be any number, and few
+    /// of them are here.
+    repeats: BTreeMap<(String, String), BTreeSet<u64>>,
 }
 
 impl Repeated {
@@ -115,22 +120,31 @@ impl Repeated {
     fn started(&mut self, start: &RpcStart) {
         if start.method == self.method {
             let request = start.request().without_secrets();
-            let again = self.done.get(&self.key(&request)) == Some(&request);
-            self.calls.insert(start.id, (request, again));
+            let key = self.key(&request);
+            if self.done.get(&key) == Some(&request) {
+                self.repeats.entry(key).or_default().insert(start.id);
+            }
+            self.calls.insert(start.id, request);
         } else if self.undoing.contains(&start.method.as_str()) {
-            let volume = start.request().volume_id();
-            let path = start.request().path(self.path_field);
-            self.forget(|(of, at), _| of == volume && (path.is_empty() || at == path));
+            let (volume, path) = key(start.request(), self.path_field);
+            if path.is_empty() {
+                self.forget(|(of, _)| *of == volume);
+            } else {
+                let key = (volume, path);
+                self.done.remove(&key);
+                self.repeats.remove(&key);
+            }
         }
     }
 
     fn ended(&mut self, end: &RpcEnd, report: &mut Report) {
-        let Some((request, again)) = self.calls.remove(&end.id) else { return };
+        let Some(request) = self.calls.remove(&end.id) else { return };
+        let key = self.key(&request);
+        let repeats = self.repeats.get_mut(&key).is_some_and(|calls| calls.remove(&end.id));
         if !end.is_from_the_driver() {
             return;
         }
-        let key = self.key(&request);
-        let again = again || was_made_twice(end);
+        let again = repeats || was_made_twice(end);
         if again && !is_unknown(&end.code) {
             report.tried();
         }
@@ -142,13 +156,13 @@ impl Repeated {
     }
 
     /// Forgets calls whose effect has ended: a later call does not repeat them, nor does one that is under way.
-    fn forget(&mut self, ended: impl Fn(&(String, String), &Value) -> bool) {
-        self.done.retain(|key, request| !ended(key, request));
-        let path_field = self.path_field;
-        for (request, again) in self.calls.values_mut() {
-            let key = key(Request::of(request), path_field);
-            *again &= !ended(&key, request);
-        }
+    fn forget(&mut self, ended: impl Fn(&(String, String)) -> bool) {
+        let stays = |key: &(String, String)| {
+            work::add();
+            !ended(key)
+        };
+        self.done.retain(|key, _| stays(key));
+        self.repeats.retain(|key, _| stays(key));
     }
 }
 
@@ -162,8 +176,8 @@ impl Check for Repeated {
             Event::RpcStart(start) => self.started(start),
             Event::RpcEnd(end) => self.ended(end, report),
             // Gone behind the driver's back, or by its own hand: to be done anew, which may fail.
-            Event::MountDel(gone) => self.forget(|(_, path), _| *path == gone.target),
-            Event::Process(edge) if edge.who == Role::Driver => self.forget(|_, _| true),
+            Event::MountDel(gone) => self.forget(|(_, path)| *path == gone.target),
+            Event::Process(edge) if edge.who == Role::Driver => self.forget(|_| true),
             _ => {}
         }
     }

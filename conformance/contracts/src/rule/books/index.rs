@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Call;
+use crate::rule::work;
 
 /// Calls under way by volume and method. No entry is empty.
 #[derive(Debug, Clone, Default)]
@@ -71,28 +72,12 @@ impl Paths {
     }
 }
 
-/// The number of visited entries, for the test of the cost of judging.
-mod work {
-    #[cfg(test)]
-    use std::cell::Cell;
-
-    #[cfg(test)]
-    thread_local! {
-        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn add() {
-        #[cfg(test)]
-        LOOKED_AT.set(LOOKED_AT.get() + 1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::event::{Event, RpcStart, TraceLine};
     use crate::rule::{Judge, Witness};
 
-    use super::work::LOOKED_AT;
+    use crate::rule::work::LOOKED_AT;
 
     /// A recording of calls that never end, of one volume or each of another.
     fn recording(calls: u64, of_one_volume: bool) -> Vec<TraceLine> {
