@@ -24,6 +24,9 @@ impl Identity for IdentityService {
         if self.driver.breaks(Sabotage::WrongPluginName) {
             name.push_str(" (fake)");
         }
+        if self.driver.breaks(Sabotage::PluginNameChanges) {
+            name += &format!("-{}", self.driver.count());
+        }
         Ok(Response::new(v1::GetPluginInfoResponse {
             name,
             vendor_version: match self.driver.breaks(Sabotage::VersionMissing) {

@@ -32,6 +32,8 @@ macro_rules! sabotages {
 sabotages! {
     WrongPluginName "wrong-plugin-name" "DRV-001"
         "GetPluginInfo answers a name with a blank and parentheses in it."
+    PluginNameChanges "plugin-name-changes" "DRV-001"
+        "GetPluginInfo answers another name each time."
     CapabilityWithoutCall "capability-without-call" "DRV-002"
         "NodeExpandVolume is reported, and answers UNIMPLEMENTED."
     CapabilitiesFlap "capabilities-flap" "DRV-003"

@@ -9,6 +9,7 @@ use crate::world::World;
 
 pub(super) const PROBES: Chapter = &[
     probe!("wrong-plugin-name", name_is_a_domain),
+    probe!("plugin-name-changes", name_is_stable),
     probe!("capability-without-call", reported_calls_are_answered),
     probe!("capabilities-flap", capabilities_are_stable),
     probe!("never-ready", probe_is_ready),
@@ -26,6 +27,13 @@ async fn name_is_a_domain(mut world: World) -> bool {
         !label.is_empty() && label.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-')
     };
     name.len() <= 63 && name.split('.').all(is_label)
+}
+
+async fn name_is_stable(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let one = csi.identity.get_plugin_info(v1::GetPluginInfoRequest {}).await.unwrap().into_inner().name;
+    let other = csi.identity.get_plugin_info(v1::GetPluginInfoRequest {}).await.unwrap().into_inner().name;
+    one == other
 }
 
 async fn reported_calls_are_answered(world: World) -> bool {
