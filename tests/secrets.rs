@@ -82,3 +82,29 @@ fn secret_in_the_drivers_log_is_found_and_masked() {
     assert!(findings.iter().any(|finding| finding.contract == "DRV-094"), "{}", ended.told());
     check_no_secret_is_shown(&ended);
 }
+
+/// A driver that refuses the first volumes with the secret of its storage has no case to fail, and a finding.
+#[test]
+#[parallel(root)]
+fn refusal_of_the_first_volumes_that_repeats_a_secret_is_a_finding() {
+    let fault = r#"{"method":"CreateVolume","code":3,"message":"cannot log in with open-sesame"}"#;
+    let run = |secrets: &str| {
+        let manifest = format!(
+            "command = [{:?}, \"__fake-csi\", \"--endpoint={{endpoint}}\", \"--node={{node}}\", \
+             \"--state-dir={{state}}\", \"--backing=directory\", {:?}]\n{secrets}",
+            built().display().to_string(),
+            format!("--fault={fault}")
+        );
+        let volproof = Volproof::new().file("driver.toml", &manifest);
+        let volproof = volproof.file("login.toml", &format!("password = \"{SECRET}\"\n"));
+        volproof.args("run csi::lifecycle --driver driver.toml --report out").run()
+    };
+    let told = run("[secrets]\nprovision = \"login.toml\"\n");
+    let findings: Vec<_> = told.results().findings().into_iter().map(|found| found.contract).collect();
+    assert_eq!((told.code, findings), (Some(1), vec!["DRV-094".to_owned()]), "{}", told.told());
+    assert!(!told.told().contains(SECRET), "{}", told.told());
+    // What no request carried to the driver is no secret of it.
+    let public = run("");
+    assert_eq!(public.code, Some(3), "{}", public.told());
+    assert!(public.results().findings().is_empty() && public.told().contains(SECRET), "{}", public.told());
+}

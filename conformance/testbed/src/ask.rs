@@ -20,12 +20,15 @@ use crate::message::{Abilities, Orders, Refusal};
 
 /// Starts the driver, asks it, and lets it end.
 pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
-    // A testbed needs a journal; this one is never read, so it has no witness.
+    // A testbed needs a journal. Of this one nothing is read but the secrets that were repeated, so it has no witness.
     let journal = Journal::new(Symbols::new(sandbox.layout()), None);
     let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
     let disks_limited = cgroup.as_ref().is_some_and(|cgroup| cgroup.disks_are_limited());
-    let around = match builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone()).surround().await {
+    let around = match builder(orders, sandbox, journal.clone(), foreign.as_ref(), cgroup.clone())
+        .surround()
+        .await
+    {
         Ok(around) => around,
         Err(TestbedError::Driver(DriverError::Answers { wrong, tail })) => {
             let bounds = sandbox.bounds().clone();
@@ -48,6 +51,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
         }
         let groups = cgroup.map(|cgroup| cgroup.made_beside()).unwrap_or_default();
         abilities.odd.extend(groups.iter().map(|group| limits::group_stays(group)));
+        abilities.wrong.extend(journal.leaked_secrets().into_iter().map(secret_repeated));
         abilities
     });
     match answer {
@@ -55,6 +59,13 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
         Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
         Err(chain) => Err(Refusal { chain, hint: None, log, driver_has_ended: false }),
     }
+}
+
+/// The wrong answer of an error that repeats a secret of its request.
+fn secret_repeated((method, key): (String, String)) -> WrongAnswer {
+    let cause = format!("the message of its error repeats the secret `{key}`");
+    let promise = Some("DRV-094".to_owned());
+    WrongAnswer { method, promise, cause, detail: String::new(), is_fatal: false }
 }
 
 /// The time for the driver to end after SIGTERM.
