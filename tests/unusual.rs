@@ -129,6 +129,25 @@ fn id_of_another_form_may_be_an_invalid_argument() {
     }
 }
 
+/// A driver may answer anything for a path that is not its node's, so cases ask for statistics below the node's root only.
+#[test]
+#[parallel(root)]
+fn statistics_are_asked_for_below_the_nodes_root() {
+    if !has_root() {
+        return;
+    }
+    let case = "csi::calls::reported_node_calls_work";
+    let ended = run(&[], "", case);
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let trace = ended.directory.path().join("out/cases").join(case).join("trace.jsonl");
+    let trace = fs::read_to_string(trace).expect("the case has a trace");
+    // fake-csi's answer names the path.
+    let refused = r#""code":"NotFound","message":"the volume is not at `"#;
+    let paths: Vec<&str> = trace.split(refused).skip(1).collect();
+    assert!(!paths.is_empty(), "{trace}");
+    assert!(paths.iter().all(|path| path.starts_with("$ROOT/kl/")), "{trace}");
+}
+
 /// A driver of directories or of shares has no type of file system, and none is asked of it, whether it applies the groups of
 /// pods itself or leaves that to the node.
 #[test]
