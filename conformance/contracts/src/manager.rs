@@ -104,7 +104,7 @@ pub const RULES: &[&Rule] = &[
 pub const CLUSTER: &[&Rule] = &[
     &cluster::claims::RESERVED_BEFORE_BOUND,
     &cluster::claims::ONE_CLAIM_A_VOLUME,
-    &cluster::reclaim::EVERY_VOLUME_IS_NAMED,
+    &cluster::reclaim::EVERY_VOLUME_HAS_AN_OBJECT,
     &cluster::reclaim::DELETED_WHEN_RELEASED,
     &cluster::reclaim::OBJECT_OUTLIVES_VOLUME,
     &cluster::claims::PROTECTED_WHILE_BOUND,
@@ -116,7 +116,7 @@ pub const CLUSTER: &[&Rule] = &[
     &cluster::copies::CONTENT_OUTLIVES_SNAPSHOT,
     &cluster::copies::NOT_WHILE_RESTORED,
     &cluster::copies::SOURCE_IS_KEPT,
-    &cluster::reclaim::KEPT_BEFORE_ATTACHED,
+    &cluster::reclaim::FINALIZERS_BEFORE_ATTACHED,
     &cluster::groups::ANNOUNCED_BEFORE_TAKEN,
     &cluster::groups::CONTENT_OUTLIVES_GROUP,
     &cluster::groups::MEMBER_GOES_WITH_ITS_GROUP,

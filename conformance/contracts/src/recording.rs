@@ -1,9 +1,9 @@
-//! A trace as text: one JSON object a line, after a header that names the version of its words.
+//! A trace as text: a header with the version, then one JSON object a line.
 //!
-//! Recordings without a header are of version 1, or come from a recorder beside another volume manager: there an
-//! event of an unknown name is passed over, and disturbances are steps like others. From version 2 on every word is
-//! known, or the line is refused with the nearest one that is. Fields are another matter: a newer CSI has more of
-//! them, and they stay in the messages unread.
+//! A recording without a header has version 1; recorders of other volume managers write none. In version 1, events of
+//! an unknown name are skipped, and disturbances are steps. From version 2 on, an unknown name is an error. Unknown
+//! words in known events are errors in every version, and the error names the nearest known word. Unknown fields of a
+//! CSI message are kept in every version: a newer CSI may have added them.
 
 use serde::de::Error as _;
 use serde_json::{Map, Value};
@@ -12,10 +12,10 @@ use crate::event::{Disturbance, Event, Step, UnknownWord};
 
 /// The `ev` of a header.
 const HEADER: &str = "trace";
-/// The version that is written.
+/// The newest version, which is the one that is written.
 const VERSION: u64 = 2;
 
-/// The first line of a recording that is written now.
+/// The first line of a new recording.
 pub fn header() -> String {
     format!(r#"{{"ev":"{HEADER}","version":{VERSION}}}"#)
 }
@@ -33,15 +33,15 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Whether the recording has the process that made each mount, and not only its recorder's conclusion.
+    /// Whether each mount of the recording names the process that made it.
     pub fn names_makers(&self) -> bool {
         self.version >= 2
     }
 
-    /// The event of the next line; none for a header, and for an old recording's line that no rule reads.
+    /// The event of the next line; none for a header, and for an event of unknown name in version 1.
     ///
     /// # Errors
-    /// When the line is none of a trace of its version.
+    /// When the line does not fit the version of the recording.
     pub fn event(&mut self, fields: Map<String, Value>) -> serde_json::Result<Option<Event>> {
         let ev = fields.get("ev").and_then(Value::as_str).unwrap_or_default();
         if ev == HEADER {
@@ -131,11 +131,11 @@ mod tests {
             (r#"{"ev":"process","who":"nod","edge":"start"}"#, "`nod`, the nearest known is `node`"),
             (r#"{"ev":"step","do":"damage","on":"/x"}"#, "`step`"),
         ];
-        for (line, told) in rows {
+        for (line, expected) in rows {
             let error = read(&[&header(), line]).unwrap_err();
-            assert!(error.contains(told), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
-        // An old recording has no other names of events by mistake, but the words in them are the same.
+        // In version 1 only the names of events may be unknown.
         assert!(read(&[effect]).is_err());
         assert_eq!(read(&[r#"{"ev":"kubelet_storage_state","err":""}"#]), Ok(Vec::new()));
     }

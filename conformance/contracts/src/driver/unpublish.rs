@@ -34,7 +34,7 @@ pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
         let known = books.volume(call.volume());
         let again =
             was_made_twice(end) || known.is_some_and(|known| known.unpublished.contains(call.target()));
-        // A deleted volume is NOT_FOUND, even if it was published or staged before.
+        // NOT_FOUND is right for a deleted volume, also for one that was published or staged before.
         let deleted = known.is_some_and(|known| known.deleted);
         if !again || deleted || is_unknown(&end.code) {
             return;
@@ -96,7 +96,7 @@ pub(super) static UNSTAGED_AGAIN: Rule = Rule {
         let Some((call, end)) = answered(books, line, UNSTAGE) else { return };
         let known = books.volume(call.volume());
         let again = was_made_twice(end) || known.is_some_and(|known| known.unstaged.contains(call.staging()));
-        // A deleted volume is NOT_FOUND, even if it was published or staged before.
+        // NOT_FOUND is right for a deleted volume, also for one that was published or staged before.
         let deleted = known.is_some_and(|known| known.deleted);
         if !again || deleted || is_unknown(&end.code) {
             return;
@@ -129,22 +129,26 @@ mod tests {
     use super::*;
     use crate::rule::script::{breaks, keeps, passes_over};
 
-    const IN: &str = "mount staging:v1\nstage v1\nmount target:v1/a\npublish v1 a\n";
+    const SET_UP: &str = "mount staging:v1\nstage v1\nmount target:v1/a\npublish v1 a\n";
 
     #[test]
-    fn undone_publish_leaves_nothing_mounted() {
+    fn unpublished_target_and_unstaged_path_have_no_mount() {
         let rule = &TARGET_IS_GONE;
-        keeps(rule, &[IN, "unpublish v1 a begins\numount target:v1/a\nunpublish v1 a ends"].concat(), &[]);
-        passes_over(rule, &[IN, "unpublish v1 a Internal"].concat(), &[]);
-        breaks(rule, "the target is still mounted", &[IN, "unpublish v1 a"].concat(), &[]);
+        keeps(
+            rule,
+            &[SET_UP, "unpublish v1 a begins\numount target:v1/a\nunpublish v1 a ends"].concat(),
+            &[],
+        );
+        passes_over(rule, &[SET_UP, "unpublish v1 a Internal"].concat(), &[]);
+        breaks(rule, "the target is still mounted", &[SET_UP, "unpublish v1 a"].concat(), &[]);
 
         let rule = &STAGING_IS_GONE;
-        keeps(rule, &[IN, "umount staging:v1\nunstage v1"].concat(), &[]);
-        breaks(rule, "the staging path is still mounted", &[IN, "unstage v1"].concat(), &[]);
+        keeps(rule, &[SET_UP, "umount staging:v1\nunstage v1"].concat(), &[]);
+        breaks(rule, "the staging path is still mounted", &[SET_UP, "unstage v1"].concat(), &[]);
     }
 
     #[test]
-    fn undoing_again_is_ok() {
+    fn repeated_unpublish_and_unstage_are_ok() {
         let rule = &UNPUBLISHED_AGAIN;
         passes_over(
             rule,
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn undoing_again_after_the_volume_was_deleted_may_be_not_found() {
+    fn repeated_call_for_a_deleted_volume_may_be_not_found() {
         let delete = |code: &str| format!("calls DeleteVolume {{\"volumeId\":\"v1\"}} {{}} {code}\n");
         let create = "calls CreateVolume {} {\"volume\":{\"volumeId\":\"v1\"}} OK\n";
         let rows = [
@@ -176,13 +180,17 @@ mod tests {
             (delete("FailedPrecondition"), false),
             ([delete("OK"), create.to_owned()].concat(), false),
         ];
-        for (between, is_right) in rows {
+        for (between, may_be_not_found) in rows {
             for (rule, cause, call, done) in [
                 (&UNPUBLISHED_AGAIN, "unpublishing again was refused", "unpublish v1 a", "publish v1 a"),
                 (&UNSTAGED_AGAIN, "unstaging again was refused", "unstage v1", "stage v1"),
             ] {
                 let script = format!("{done}\n{call}\n{between}{call} NotFound");
-                if is_right { passes_over(rule, &script, &[]) } else { breaks(rule, cause, &script, &[]) }
+                if may_be_not_found {
+                    passes_over(rule, &script, &[])
+                } else {
+                    breaks(rule, cause, &script, &[])
+                }
             }
         }
     }
@@ -198,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_published_volume_is_not_unstaged() {
+    fn published_volume_is_not_unstaged() {
         let rule = &PUBLISHED_IS_NOT_UNSTAGED;
         keeps(rule, "stage v1\npublish v1 a\nunstage v1 FailedPrecondition\nunpublish v1 a\nunstage v1", &[]);
         let early = "a volume was unstaged while it was published";

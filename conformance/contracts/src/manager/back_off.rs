@@ -1,4 +1,4 @@
-//! Failures: the time until the next attempt, and the events about them.
+//! Failed operations: the wait before the next attempt, and the event about each failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,20 +27,19 @@ const CLAIM: ObjectKind = ObjectKind::Claim;
 /// The operation that grows a volume.
 const GROW: OperationName = OperationName::Expand;
 
-/// Failures in a row of each operation, and when the last one ended.
 #[derive(Default)]
 struct Ladder {
+    /// By operation, volume and pod: the number of failures in a row, and the end of the last one.
     failed: BTreeMap<(OperationName, String, String), (u32, f64)>,
-    /// Persistent volumes whose claims have newly reported that the node must expand them. That ends one wait when the node
-    /// learns of it.
-    turns: BTreeSet<String>,
+    /// Persistent volumes whose claims have newly become `NodeResizePending`. Each such change ends one wait.
+    resize_pending: BTreeSet<String>,
 }
 
 impl Check for Ladder {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::Operation(edge) => self.operation(books, edge, line.t_ms, report),
-            // A volume that has left both books is a new one when it comes back.
+            // A volume that is in neither book any more is a new one when it comes back.
             Event::State(change) if change.to.is_empty() => {
                 let Some(volume) = change.key.rsplit(' ').next() else { return };
                 let last = !entries_of(books, volume).any(|key| *key != change.key);
@@ -48,23 +47,23 @@ impl Check for Ladder {
                     self.failed.retain(|(_, of, _), _| of != volume);
                 }
             }
-            // A driver that registers ends the wait of its operations, and a new node has no memory of one.
+            // A registration ends the waits of the driver's operations, and a new node knows of none. The trace does
+            // not name the driver of an operation, so every wait is forgotten.
             Event::Process(ProcessEdge { edge, .. }) if *edge != Lifecycle::Exit => self.failed.clear(),
-            Event::Api(change) if change.kind == CLAIM => self.claim(books, change),
+            Event::Api(change) if change.kind == CLAIM => self.claim_changed(books, change),
             _ => {}
         }
     }
 }
 
 impl Ladder {
-    /// Notes the volume of a claim that newly reports the node's turn. A repeated report does not count.
-    fn claim(&mut self, books: &Books, change: &ApiChange) {
-        let before = books.object(CLAIM, &change.object).and_then(size_by_turn);
-        let now = size_by_turn(&change.body);
-        if let (Some(volume), true) =
-            (change.body["spec"]["volumeName"].as_str(), now.is_some() && now != before)
-        {
-            self.turns.insert(volume.to_owned());
+    /// Records the volume of a claim that newly becomes `NodeResizePending`, or for another size.
+    fn claim_changed(&mut self, books: &Books, change: &ApiChange) {
+        let before = books.object(CLAIM, &change.object).and_then(pending_size);
+        let now = pending_size(&change.body);
+        let volume = change.body["spec"]["volumeName"].as_str();
+        if let Some(volume) = volume.filter(|_| now.is_some() && now != before) {
+            self.resize_pending.insert(volume.to_owned());
         }
     }
 
@@ -74,9 +73,9 @@ impl Ladder {
             (Edge::Start, _) => {
                 let Some((failures, since)) = self.failed.get(&key) else { return };
                 report.tried();
-                // Half a millisecond for what rounding does to the times of a trace.
+                // The times of a trace are rounded, which may make a wait half a millisecond shorter.
                 let early = now - since + 0.5 < wait_ms(*failures);
-                if early && grown(books, edge).is_some_and(|volume| self.turns.remove(volume)) {
+                if early && expanded(books, edge).is_some_and(|volume| self.resize_pending.remove(volume)) {
                     self.failed.remove(&key);
                 } else if early {
                     report.broken(
@@ -88,13 +87,13 @@ impl Ladder {
             }
             (Edge::End, None) => {
                 self.failed.remove(&key);
-                if let Some(volume) = grown(books, edge) {
-                    self.turns.remove(volume);
+                if let Some(volume) = expanded(books, edge) {
+                    self.resize_pending.remove(volume);
                 }
             }
-            // An operation that stops because its pod is gone has not failed, and its back-off does not grow.
+            // A mount that stops because its pod is gone has not failed, and its back-off does not grow.
             (Edge::End, Some(_)) if MOUNTS.contains(&edge.name) && !is_wanted(books, edge) => {}
-            // Nor has what ends when the volume has left both books.
+            // The volume is in neither book any more, and so has no back-off.
             (Edge::End, Some(_)) if !is_known(books, &edge.volume) => _ = self.failed.remove(&key),
             (Edge::End, Some(_)) => {
                 let (failures, since) = self.failed.entry(key).or_default();
@@ -105,20 +104,20 @@ impl Ladder {
     }
 }
 
-/// The requested size of a volume whose claim says that the node must expand it.
-fn size_by_turn(claim: &Value) -> Option<&Value> {
+/// The allocated size of a claim in `NodeResizePending`: the node has to expand its volume to that size.
+fn pending_size(claim: &Value) -> Option<&Value> {
     let status = &claim["status"];
-    let turn = status["allocatedResourceStatuses"]["storage"] == "NodeResizePending";
-    turn.then(|| &status["allocatedResources"]["storage"])
+    let is_pending = status["allocatedResourceStatuses"]["storage"] == "NodeResizePending";
+    is_pending.then(|| &status["allocatedResources"]["storage"])
 }
 
 /// The persistent volume that an operation expands, if the trace has its object.
-fn grown<'a>(books: &'a Books, edge: &OperationEdge) -> Option<&'a str> {
+fn expanded<'a>(books: &'a Books, edge: &OperationEdge) -> Option<&'a str> {
     let volume = handle(&edge.volume).filter(|_| edge.name == GROW)?;
     persistent_volume(books, volume).map(|(name, _)| name)
 }
 
-/// The entries of a volume in both books.
+/// The entries of a volume in the books of the desired and of the actual state.
 fn entries_of<'a>(books: &'a Books, volume: &'a str) -> impl Iterator<Item = &'a String> {
     let entries = books.actual.keys().chain(books.desired.keys());
     entries.filter(move |key| key.rsplit(' ').next() == Some(volume))
@@ -129,7 +128,7 @@ fn is_known(books: &Books, volume: &str) -> bool {
     entries_of(books, volume).next().is_some()
 }
 
-/// Operations that do something for a pod.
+/// The operations that mount or map a volume for a pod.
 const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 
 /// Whether the pod of an operation wants its volume.
@@ -137,14 +136,14 @@ fn is_wanted(books: &Books, edge: &OperationEdge) -> bool {
     books.desired.contains_key(&format!("pod {} {}", edge.pod, edge.volume))
 }
 
-/// The pod in the key that an operation climbs its ladder under. Mounts of a volume that pods share have one
-/// ladder, whichever pod they are for: a success for one of them ends it for all.
+/// The pod in the key of an operation's back-off. Mounts of a CSI volume, which pods may share, have one back-off for
+/// all pods: a success for one pod ends it for all.
 fn pod_of_key(edge: &OperationEdge) -> &str {
     let unmount = matches!(edge.name, OperationName::Unmount | OperationName::Unmap);
     if unmount || handle(&edge.volume).is_none() { &edge.pod } else { "" }
 }
 
-/// The back-off after a number of failures in a row.
+/// The least wait after a number of failures in a row.
 fn wait_ms(failures: u32) -> f64 {
     (500.0 * 2f64.powi(failures.saturating_sub(1).min(16) as i32)).min(CAP_MS)
 }
@@ -156,8 +155,8 @@ pub(super) static EACH_FAILURE_HAS_AN_EVENT: Rule = Rule {
     check: Checked::With(|| Box::new(FailureEvents::default())),
 };
 
-/// For each error text, the number of failures and of events. An attempt that stops because its pod is gone has not
-/// failed: nothing was risked, and there is no pod for an event.
+/// The numbers of failures and of events by the text of the error. A mount that stops because its pod is gone has not
+/// failed, and has no pod for an event.
 #[derive(Default)]
 struct FailureEvents {
     failures: BTreeMap<String, u64>,
@@ -197,13 +196,13 @@ mod tests {
     use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
-    fn the_ladder_doubles_up_to_its_cap() {
+    fn wait_doubles_up_to_its_cap() {
         let waits: Vec<f64> = (1..=10).map(|failures| wait_ms(failures) / 1000.0).collect();
         assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0]);
     }
 
     #[test]
-    fn an_attempt_waits_its_time() {
+    fn attempt_before_the_end_of_its_back_off_breaks_the_rule() {
         let rule = &LADDER;
         let early = "tried again before its back-off was over";
         let failed = |name: &str, pod: &str| format!("op start {name} v1/{pod}\nop end {name} v1/{pod} no\n");
@@ -216,7 +215,7 @@ mod tests {
         keeps(rule, &[&twice, "at 1499\nop start unmount_device v1"].concat(), &[]);
         keeps(rule, &[&twice, "at 600\ndriver registered\n", again].concat(), &[]);
         breaks(rule, early, &[&twice, "at 1499\n", again].concat(), &[]);
-        // Success ends the ladder, also that for another pod; unmounts have one for each pod.
+        // A success for any pod ends the back-off of mounts; unmounts have a back-off for each pod.
         let well =
             |pod: &str| format!("at 9000\nop start volume_mount v1/{pod}\nop end volume_mount v1/{pod}\n");
         keeps(rule, &[&twice, &well("a"), again].concat(), &[]);
@@ -228,21 +227,21 @@ mod tests {
             "op start verify_controller_attached_volume v1\nop end verify_controller_attached_volume v1 no\n";
         passes_over(rule, &[verify, "wants v1/a yes\n", verify].concat(), &[]);
         breaks(rule, early, &["wants v1/a yes\n", verify, verify].concat(), &[]);
-        // An attempt for a volume that no pod wants any more has not failed, and a forgotten volume is a new one.
+        // A mount that its pod no longer wants has not failed; a volume that left both books is a new one.
         passes_over(rule, &[&failed("volume_mount", "a"), again].concat(), &[]);
         keeps(rule, &[&twice, "wants v1/a -\nwants v1/b yes\nop start volume_mount v1/b"].concat(), &[]);
         let kept = "state v1 DeviceNotMounted\nwants v1/a -\nwants v1/b yes\nop start volume_mount v1/b";
         breaks(rule, early, &[&twice, kept].concat(), &[]);
     }
 
-    /// The persistent volume of a handle.
+    /// A script line: the persistent volume of a handle is created.
     fn exists(volume: &str) -> String {
         let source = json!({"spec": {"csi": {"volumeHandle": volume}}});
         format!("api create PersistentVolume pv-{volume} case {source}\n")
     }
 
-    /// A change of a claim's resize status and size.
-    fn says(volume: &str, resize: &str, size: &str) -> String {
+    /// A script line: a claim's resize status and allocated size change.
+    fn resize_status(volume: &str, resize: &str, size: &str) -> String {
         let status = json!({
             "allocatedResourceStatuses": {"storage": resize},
             "allocatedResources": {"storage": size},
@@ -252,36 +251,40 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_to_grow_ends_one_wait() {
+    fn newly_pending_resize_ends_one_wait() {
         let rule = &LADDER;
         let early = "tried again before its back-off was over";
-        let turn = || says("v1", "NodeResizePending", "2Gi");
+        let pending = || resize_status("v1", "NodeResizePending", "2Gi");
         let start = "op start volume_fs_resize v1/a\n";
         let failed = [start, "op end volume_fs_resize v1/a no\n"].concat();
         let known = [&exists("v1"), &exists("v2"), "state v1/a VolumeMounted\n"].concat();
         let waits = [&known, &failed, "at 500\n", &failed, "at 600\n"].concat();
         let script = |lines: &[&str]| waits.clone() + &lines.concat();
         breaks(rule, early, &script(&[start]), &[]);
-        keeps(rule, &script(&[&turn(), start]), &[]);
-        // From the bottom, and once.
-        keeps(rule, &script(&[&turn(), &failed, "at 1100\n", start]), &[]);
-        breaks(rule, early, &script(&[&turn(), &failed, "at 1099\n", start]), &[]);
-        // A repeated status counts once, unless the size differs or another status came in between.
-        breaks(rule, early, &script(&[&turn(), &failed, &turn(), start]), &[]);
-        keeps(rule, &script(&[&turn(), &failed, &says("v1", "NodeResizePending", "3Gi"), start]), &[]);
-        let meanwhile = says("v1", "NodeResizeInProgress", "2Gi");
-        keeps(rule, &script(&[&turn(), &meanwhile, &failed, &turn(), start]), &[]);
-        breaks(rule, early, &script(&[&turn(), &failed, &meanwhile, start]), &[]);
-        // The status of another volume does not end the back-off, nor does one that came before an attempt that worked.
-        breaks(rule, early, &script(&[&says("v2", "NodeResizePending", "2Gi"), start]), &[]);
-        let worked = ["at 1500\n", start, "op end volume_fs_resize v1/a\n"].concat();
-        breaks(rule, early, &script(&[&turn(), &worked, &failed, start]), &[]);
+        keeps(rule, &script(&[&pending(), start]), &[]);
+        // The back-off begins again at its shortest wait, and only one wait ends.
+        keeps(rule, &script(&[&pending(), &failed, "at 1100\n", start]), &[]);
+        breaks(rule, early, &script(&[&pending(), &failed, "at 1099\n", start]), &[]);
+        // A repeated status counts only if the size differs or another status came in between.
+        breaks(rule, early, &script(&[&pending(), &failed, &pending(), start]), &[]);
+        keeps(
+            rule,
+            &script(&[&pending(), &failed, &resize_status("v1", "NodeResizePending", "3Gi"), start]),
+            &[],
+        );
+        let meanwhile = resize_status("v1", "NodeResizeInProgress", "2Gi");
+        keeps(rule, &script(&[&pending(), &meanwhile, &failed, &pending(), start]), &[]);
+        breaks(rule, early, &script(&[&pending(), &failed, &meanwhile, start]), &[]);
+        // The status of another volume does not end the wait, nor does one from before a success.
+        breaks(rule, early, &script(&[&resize_status("v2", "NodeResizePending", "2Gi"), start]), &[]);
+        let success = ["at 1500\n", start, "op end volume_fs_resize v1/a\n"].concat();
+        breaks(rule, early, &script(&[&pending(), &success, &failed, start]), &[]);
         let mounts = "wants v1/a yes\nop start volume_mount v1/a\nop end volume_mount v1/a no\n";
-        breaks(rule, early, &script(&[mounts, &turn(), "op start volume_mount v1/a"]), &[]);
+        breaks(rule, early, &script(&[mounts, &pending(), "op start volume_mount v1/a"]), &[]);
     }
 
     #[test]
-    fn failures_are_told() {
+    fn failed_mount_without_its_event_breaks_the_rule() {
         let rule = &EACH_FAILURE_HAS_AN_EVENT;
         let wanted = "wants v1/a yes\nop start volume_mount v1/a\n";
         let failed = "op end volume_mount v1/a no\n";

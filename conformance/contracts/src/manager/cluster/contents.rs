@@ -1,4 +1,4 @@
-//! The contents of snapshots and of group snapshots, for the rules that judge both alike.
+//! VolumeSnapshotContents and VolumeGroupSnapshotContents, for the rules that judge both alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use crate::event::{ApiChange, ObjectKind};
 use crate::rule::books::text;
 use crate::rule::{Books, Report};
 
-/// The claims that were being made from something when it was deleted, by its identity.
+/// By the UID of a deleted snapshot: the names and UIDs of the claims that were being restored from it at its deletion.
 pub(super) type Restored = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// A kind of contents, and its fields that name the snapshot or the group snapshot.
+/// A kind of contents, and its fields that refer to the snapshot or the group snapshot.
 pub(super) struct Contents {
     pub(super) kind: ObjectKind,
-    /// The reference in the spec.
+    /// The field of the spec with the reference to the API object.
     pub(super) reference: &'static str,
-    /// The driver's handle in the status.
+    /// The field of the status with the driver's handle.
     pub(super) handle: &'static str,
 }
 
 impl Contents {
-    /// The content for this identity.
+    /// The content of the snapshot with this UID.
     pub(super) fn find<'a>(&self, books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
         books.objects_of(self.kind).find(|(_, body)| self.uid(body) == uid)
     }
@@ -31,8 +31,9 @@ impl Contents {
         text(&body["spec"][self.reference], "uid")
     }
 
-    /// Reports a content that is gone although the driver has what it stands for; `taken` has identities by handle.
-    pub(super) fn judge_gone(
+    /// Reports a content that is deleted while the driver has its snapshot. `taken` has the UIDs of the driver's
+    /// snapshots by handle.
+    pub(super) fn judge_content_deletion(
         &self,
         books: &Books,
         change: &ApiChange,
@@ -54,8 +55,8 @@ impl Contents {
         }
     }
 
-    /// Reports a call that deletes what is still being restored.
-    pub(super) fn judge_deletion(
+    /// Reports a call that deletes a snapshot from which a claim is still being restored.
+    pub(super) fn judge_snapshot_deletion(
         &self,
         books: &Books,
         (method, handle): (&str, &str),
@@ -68,14 +69,14 @@ impl Contents {
         let Some((_, content)) = content else { return };
         let Some(claims) = restored.get(self.uid(content)) else { return };
         report.tried();
-        if let Some((claim, _)) = claims.iter().find(|claim| is_waiting(books, claim)) {
+        if let Some((claim, _)) = claims.iter().find(|claim| is_pending(books, claim)) {
             report.broken(method, cause, claim.as_str());
         }
     }
 }
 
-/// Whether a content says that the driver is asked for it, and is kept.
-pub(super) fn is_announced(body: &Value, annotation: &str, finalizer: &str) -> bool {
+/// Whether a content has the annotation that its snapshot is being created, and the finalizer that keeps it.
+pub(super) fn is_marked_as_being_created(body: &Value, annotation: &str, finalizer: &str) -> bool {
     body["metadata"]["annotations"][annotation].is_string() && has_finalizer(body, finalizer)
 }
 
@@ -85,8 +86,8 @@ pub(super) fn is_new_deletion(books: &Books, change: &ApiChange, kind: ObjectKin
     is_marked && !books.object(change.kind, &change.object).is_some_and(is_deleting)
 }
 
-/// Whether a claim that was being made is still being made.
-fn is_waiting(books: &Books, (name, uid): &(String, String)) -> bool {
+/// Whether a claim that was pending is still pending; another claim may have its name now.
+fn is_pending(books: &Books, (name, uid): &(String, String)) -> bool {
     let claim = books.object(ObjectKind::Claim, name);
     claim.is_some_and(|claim| {
         text(&claim["metadata"], "uid") == uid && text(&claim["status"], "phase") == "Pending"

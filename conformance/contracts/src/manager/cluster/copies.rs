@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::contents::{Contents, Restored, is_announced, is_new_deletion};
+use super::contents::{Contents, Restored, is_marked_as_being_created, is_new_deletion};
 use super::{change_by_controller, handle, started};
 use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
@@ -29,7 +29,7 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
         let Some((name, body)) = CONTENTS.find(books, uid) else { return };
         report.tried();
-        if !is_announced(body, BEING_CREATED, CONTENT) {
+        if !is_marked_as_being_created(body, BEING_CREATED, CONTENT) {
             report.broken(&start.method, "asked for a snapshot that is written nowhere", name);
         }
     }),
@@ -77,7 +77,7 @@ impl Check for Taken {
             }
             Event::Api(change) if change.verb == Verb::Delete => {
                 let cause = "the content of a snapshot was gone before the snapshot";
-                CONTENTS.judge_gone(books, change, &self.taken, cause, report);
+                CONTENTS.judge_content_deletion(books, change, &self.taken, cause, report);
             }
             _ => {}
         }
@@ -104,7 +104,7 @@ impl Check for NotWhileRestored {
             Event::RpcStart(start) if start.method == "DeleteSnapshot" => {
                 let call = (start.method.as_str(), start.request().snapshot_id());
                 let cause = "deleted while a claim was made from it";
-                CONTENTS.judge_deletion(books, call, &self.0, cause, report);
+                CONTENTS.judge_snapshot_deletion(books, call, &self.0, cause, report);
             }
             _ => {}
         }

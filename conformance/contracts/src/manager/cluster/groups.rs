@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::contents::{Contents, Restored, is_announced, is_new_deletion};
+use super::contents::{Contents, Restored, is_marked_as_being_created, is_new_deletion};
 use super::copies::restored;
 use super::started;
 use crate::event::{Event, ObjectKind, RpcEnd, TraceLine, Verb};
@@ -43,7 +43,7 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
         let Some((name, body)) = CONTENTS.find(books, uid) else { return };
         report.tried();
-        if !is_announced(body, BEING_CREATED, CONTENT) {
+        if !is_marked_as_being_created(body, BEING_CREATED, CONTENT) {
             report.broken(&start.method, "asked for a group snapshot that is written nowhere", name);
         }
     }),
@@ -74,7 +74,7 @@ impl Check for Taken {
             }
             Event::Api(change) if change.verb == Verb::Delete => {
                 let cause = "the content of a group snapshot was gone before the group";
-                CONTENTS.judge_gone(books, change, &self.0, cause, report);
+                CONTENTS.judge_content_deletion(books, change, &self.0, cause, report);
             }
             _ => {}
         }
@@ -131,7 +131,7 @@ impl Check for NotWhileRestored {
             Event::RpcStart(start) if start.method == DELETE => {
                 let call = (start.method.as_str(), start.request().group_id());
                 let cause = "deleted while a claim was made from one of its snapshots";
-                CONTENTS.judge_deletion(books, call, &self.0, cause, report);
+                CONTENTS.judge_snapshot_deletion(books, call, &self.0, cause, report);
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Volumes from the call that makes them to the call that deletes them.
+//! The life of a provisioned volume, from CreateVolume to DeleteVolume.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +9,47 @@ use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-/// The beginning of the names that a provisioner asks for; the rest is the identity of a claim.
-const NAME: &str = "pvc-";
-/// The finalizer of an attacher, but for the name of its driver.
+/// The prefix of a volume's name in CreateVolume; the UID of a claim follows.
+const NAME_PREFIX: &str = "pvc-";
+/// The prefix of an attacher's finalizer; the name of its driver follows.
 const ATTACHER: &str = "external-attacher/";
 
-pub(in super::super) static EVERY_VOLUME_IS_NAMED: Rule = Rule {
+pub(in super::super) static EVERY_VOLUME_HAS_AN_OBJECT: Rule = Rule {
     id: "INV-089",
-    sentence: "a volume that was made for a claim has an object, or its claim, until it is deleted",
+    sentence: "a volume that was created for a claim has its PersistentVolume or its claim until it is deleted",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::With(|| Box::new(Made::default())),
+    check: Checked::With(|| Box::new(Created::default())),
 };
 
-/// The volumes that were made for claims, by their handles, with the identities of the claims.
+const NO_OBJECT: &str = "a created volume has neither a PersistentVolume nor its claim";
+
 #[derive(Default)]
-struct Made {
-    /// The calls that make them.
-    asked: BTreeMap<u64, String>,
-    made: BTreeMap<String, String>,
+struct Created {
+    /// The UIDs of claims by the CreateVolume call that is under way for them.
+    calls: BTreeMap<u64, String>,
+    /// The UIDs of claims by the handle of the volume that was created for them.
+    claims: BTreeMap<String, String>,
 }
 
-impl Check for Made {
+impl Check for Created {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::RpcStart(start) if start.method == "CreateVolume" => {
-                let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
+                let Some(uid) = start.request().name().strip_prefix(NAME_PREFIX) else { return };
                 let mut claims = books.objects_of(ObjectKind::Claim);
                 if claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid) {
-                    self.asked.insert(start.id, uid.to_owned());
+                    self.calls.insert(start.id, uid.to_owned());
                 }
             }
             Event::RpcEnd(end) => {
-                if let Some(uid) = self.asked.remove(&end.id)
+                if let Some(uid) = self.calls.remove(&end.id)
                     && end.code == "OK"
                 {
                     report.tried();
-                    self.made.insert(end.response().created_volume().to_owned(), uid);
+                    self.claims.insert(end.response().created_volume().to_owned(), uid);
                 }
                 if let Some(volume) = deleted(books, line) {
-                    self.made.remove(volume);
+                    self.claims.remove(volume);
                 }
             }
             _ => {}
@@ -55,12 +57,12 @@ impl Check for Made {
     }
 
     fn rest(&mut self, books: &Books, _: &Rest, report: &mut Report) {
-        for (volume, uid) in &self.made {
+        for (volume, uid) in &self.claims {
             let mut claims = books.objects_of(ObjectKind::Claim);
             let is_claimed = claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid);
             let mut volumes = books.objects_of(ObjectKind::Volume);
             if !is_claimed && !volumes.any(|(_, body)| handle(body) == volume) {
-                report.broken("CreateVolume", "nothing names a volume that was made", volume.as_str());
+                report.broken("CreateVolume", NO_OBJECT, volume.as_str());
             }
         }
     }
@@ -68,7 +70,7 @@ impl Check for Made {
 
 pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
     id: "INV-090",
-    sentence: "a volume is deleted only when its claim is gone, its class wants that, and no node has it",
+    sentence: "a volume is deleted only when its claim is gone, its reclaim policy is Delete, and it is detached",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "DeleteVolume") else { return };
@@ -76,10 +78,10 @@ pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
         let Some((name, body)) = provisioned(books, volume) else { return };
         report.tried();
         if claim_of(books, body).is_some() {
-            report.broken(&start.method, "deleted while its claim was there", volume);
+            report.broken(&start.method, "deleted while its claim existed", volume);
         }
         if text(&body["spec"], "persistentVolumeReclaimPolicy") != "Delete" {
-            report.broken(&start.method, "deleted although its class keeps it", volume);
+            report.broken(&start.method, "deleted although its reclaim policy is not Delete", volume);
         }
         let mut attachments = books.objects_of(ObjectKind::Attachment);
         if attachments.any(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name) {
@@ -90,12 +92,13 @@ pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
 
 pub(in super::super) static OBJECT_OUTLIVES_VOLUME: Rule = Rule {
     id: "INV-091",
-    sentence: "the object of a volume that is to be deleted stays until the driver has deleted the volume",
+    sentence: "a PersistentVolume with the reclaim policy Delete stays until the driver has deleted its volume",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::With(|| Box::new(Deleted::default())),
 };
 
-/// The volumes that the driver has made, and whether it has deleted them. A recording beside another node shows neither.
+/// The volumes that CreateVolume returned, and whether they are deleted. Other volumes are not judged: a recording that
+/// lacks the creation of a volume may lack its deletion, too.
 #[derive(Default)]
 struct Deleted(BTreeMap<String, bool>);
 
@@ -119,14 +122,14 @@ impl Check for Deleted {
         let Some(is_deleted) = self.0.get(handle(body)) else { return };
         report.tried();
         if !is_deleted {
-            report.broken("", "the object of a volume was gone before the volume", handle(body));
+            report.broken("", "the PersistentVolume was deleted before its volume", handle(body));
         }
     }
 }
 
-pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
+pub(in super::super) static FINALIZERS_BEFORE_ATTACHED: Rule = Rule {
     id: "INV-101",
-    sentence: "a volume is attached only when its object and the attachment are kept until it is detached",
+    sentence: "a volume is attached only when its PersistentVolume and VolumeAttachment have the attacher's finalizer",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "ControllerPublishVolume") else { return };
@@ -134,9 +137,10 @@ pub(in super::super) static KEPT_BEFORE_ATTACHED: Rule = Rule {
         let Some((name, body)) = provisioned(books, volume) else { return };
         report.tried();
         let attachments = books.objects_of(ObjectKind::Attachment);
-        let mut own = attachments.filter(|(_, of)| of["spec"]["source"]["persistentVolumeName"] == name);
+        let mut own =
+            attachments.filter(|(_, other)| other["spec"]["source"]["persistentVolumeName"] == name);
         if !has_finalizer(body, ATTACHER) || !own.any(|(_, own)| has_finalizer(own, ATTACHER)) {
-            report.broken(&start.method, "attached before its objects were kept", volume);
+            report.broken(&start.method, "attached before its objects had the attacher's finalizer", volume);
         }
     }),
 };
@@ -157,21 +161,21 @@ mod tests {
     "#;
 
     #[test]
-    fn made_volume_is_named_until_it_is_deleted() {
-        let rule = &EVERY_VOLUME_IS_NAMED;
+    fn created_volume_has_an_object_until_it_is_deleted() {
+        let rule = &EVERY_VOLUME_HAS_AN_OBJECT;
         keeps(rule, &[CLAIM, MADE].concat(), &[]);
         keeps(rule, &[CLAIM, MADE, WRITTEN, GONE].concat(), &[]);
         keeps(rule, &[CLAIM, MADE, GONE, DELETED].concat(), &[]);
-        breaks(rule, "nothing names a volume that was made", &[CLAIM, MADE, GONE].concat(), &[]);
+        breaks(rule, NO_OBJECT, &[CLAIM, MADE, GONE].concat(), &[]);
     }
 
     #[test]
     fn volume_in_use_is_not_deleted() {
         let rule = &DELETED_WHEN_RELEASED;
         keeps(rule, &[CLAIM, WRITTEN, GONE, DELETED].concat(), &[]);
-        breaks(rule, "deleted while its claim was there", &[CLAIM, WRITTEN, DELETED].concat(), &[]);
+        breaks(rule, "deleted while its claim existed", &[CLAIM, WRITTEN, DELETED].concat(), &[]);
         let kept = WRITTEN.replace("\"Delete\"", "\"Retain\"");
-        breaks(rule, "deleted although its class keeps it", &[&kept, DELETED].concat(), &[]);
+        breaks(rule, "deleted although its reclaim policy is not Delete", &[&kept, DELETED].concat(), &[]);
         breaks(rule, "deleted while it was attached", &[WRITTEN, ATTACHED, DELETED].concat(), &[]);
     }
 
@@ -181,24 +185,25 @@ mod tests {
         let rule = &OBJECT_OUTLIVES_VOLUME;
         keeps(rule, &[CLAIM, MADE, WRITTEN, DELETED, gone].concat(), &[]);
         let refused = DELETED.replace("OK", "Internal");
-        let cause = "the object of a volume was gone before the volume";
+        let cause = "the PersistentVolume was deleted before its volume";
         breaks(rule, cause, &[CLAIM, MADE, WRITTEN, &refused, gone].concat(), &[]);
         let beside_another_node = [CLAIM, WRITTEN, gone].concat();
         passes_over(rule, &beside_another_node, &[]);
     }
 
     #[test]
-    fn attached_volume_is_kept() {
-        let kept = |of: &str| {
+    fn attached_volume_has_both_finalizers() {
+        let with_finalizer = |object: &str| {
             format!(
-                "api update {of} controller {{\"metadata\":{{\"finalizers\":[\"external-attacher/d\"]}}}}\n"
+                "api update {object} controller {{\"metadata\":{{\"finalizers\":[\"external-attacher/d\"]}}}}\n"
             )
         };
-        let (volume, attachment) = (kept("PersistentVolume pv"), kept("VolumeAttachment a"));
+        let (volume, attachment) =
+            (with_finalizer("PersistentVolume pv"), with_finalizer("VolumeAttachment a"));
         let attach = "calls ControllerPublishVolume {\"volumeId\":\"v\"} {} OK\n";
-        keeps(&KEPT_BEFORE_ATTACHED, &[WRITTEN, ATTACHED, &volume, &attachment, attach].concat(), &[]);
-        let cause = "attached before its objects were kept";
-        breaks(&KEPT_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &volume, attach].concat(), &[]);
-        breaks(&KEPT_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &attachment, attach].concat(), &[]);
+        keeps(&FINALIZERS_BEFORE_ATTACHED, &[WRITTEN, ATTACHED, &volume, &attachment, attach].concat(), &[]);
+        let cause = "attached before its objects had the attacher's finalizer";
+        breaks(&FINALIZERS_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &volume, attach].concat(), &[]);
+        breaks(&FINALIZERS_BEFORE_ATTACHED, cause, &[WRITTEN, ATTACHED, &attachment, attach].concat(), &[]);
     }
 }
