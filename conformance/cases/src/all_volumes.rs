@@ -1,14 +1,14 @@
-//! A pod with a volume of each kind that this kernel can mount.
+//! A pod with eight kinds of volumes at once: its life, and kills of its node.
 
 use crate::prelude::*;
 
-/// A pod with a volume of every kind sees what it should of each, and is torn down with nothing left.
+/// A pod with eight kinds of volumes sees the content, mode and owner of each, and its teardown leaves nothing.
 ///
 /// Kubernetes, Volumes: a Pod can use any number of volume types simultaneously.
 #[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
 async fn pod_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
-    let ground = Ground::make(cx).await?;
-    let web = ground.pod(cx, "web").start().await?;
+    let sources = Sources::make(cx).await?;
+    let web = sources.pod(cx, "web").start().await?;
     let inside = web.container().await?;
     inside.writes("/data/greeting", "hello").await?;
     inside.writes("/dir/greeting", "hello").await?;
@@ -109,70 +109,70 @@ async fn pod_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
         .await
 }
 
-/// The number of effects between two kills of one run. The seed chooses the first one, so that 48 runs with consecutive
-/// seeds (`--repeat 48`) kill the node after each effect.
+/// The number of effects between two kills in one run. The seed chooses the first effect, so that 48 runs with
+/// consecutive seeds (`--repeat 48`) kill the node after every effect.
 const STRIDE: u64 = 48;
 
 /// The node is killed directly after one of its effects and started again: the pod still gets every volume, its
-/// container keeps them, and nothing is left in the end.
+/// container keeps them, and the teardown leaves nothing.
 ///
 /// Kubernetes, Pod Lifecycle: the node's agent can be restarted at any time.
 #[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
 async fn node_killed_after_an_effect(cx: &mut Cx) -> Result {
-    let ground = Ground::make(cx).await?;
+    let sources = Sources::make(cx).await?;
     let mut effects = 1 + cx.seed() % STRIDE;
-    loop {
-        cx.node().dies_after(effects).await;
-        let web = ground.pod(cx, &format!("web-{effects}")).add().await?;
-        let mut died = cx.node().revive().await?;
-        // The node may be idle because it has not begun yet, and the kill is still to come.
-        if let Err(failure) = web.runs().await {
-            if !cx.node().revive().await? {
-                return Err(failure);
-            }
-            died = true;
-            web.runs().await?;
-        }
-        let inside = match web.container().await {
-            Err(_) if cx.node().revive().await? => {
-                died = true;
-                web.runs().await?;
-                web.container().await?
-            }
-            started => started?,
-        };
-        inside.writes("/data/greeting", "hello").await?;
-        inside.reads("/settings/color", "blue").await?;
-        web.remove().await?;
-        died |= cx.node().revive().await?;
-        // The story differs with the moment of the kill. What a pod leaves is found at the end of the case: each pod has
-        // another name.
-        if let Err(failure) = cx.forget().await {
-            if !cx.node().revive().await? {
-                return Err(failure);
-            }
-            died = true;
-            cx.forget().await?;
-        }
-        if !died {
-            return Ok(());
-        }
+    while is_killed_after(cx, &sources, effects).await? {
         effects += STRIDE;
+    }
+    Ok(())
+}
+
+/// Sets up a pod and tears it down while the node is killed after a number of effects. Returns whether the node was
+/// killed: a pod has only so many effects.
+async fn is_killed_after(cx: &Cx, sources: &Sources, effects: u64) -> Result<bool> {
+    cx.node().dies_after(effects).await;
+    let web = sources.pod(cx, &format!("web-{effects}")).add().await?;
+    let mut killed = cx.node().revive().await?;
+    // The node is idle also before it begins with the pod, so the kill may still come during each of these.
+    repeat_after_kill(cx, &mut killed, async || web.runs().await).await?;
+    let start = async || {
+        web.runs().await?;
+        web.container().await
+    };
+    let inside = repeat_after_kill(cx, &mut killed, start).await?;
+    inside.writes("/data/greeting", "hello").await?;
+    inside.reads("/settings/color", "blue").await?;
+    web.remove().await?;
+    killed |= cx.node().revive().await?;
+    // The story depends on the moment of the kill, and is not compared. Leftovers of a pod are found at the end of the
+    // case: each pod has another name.
+    repeat_after_kill(cx, &mut killed, async || cx.forget().await).await?;
+    Ok(killed)
+}
+
+/// Does a step, and once more if it failed because the node was killed.
+async fn repeat_after_kill<T>(cx: &Cx, killed: &mut bool, step: impl AsyncFn() -> Result<T>) -> Result<T> {
+    match step().await {
+        Err(_) if cx.node().revive().await? => {
+            *killed = true;
+            step().await
+        }
+        done => done,
     }
 }
 
-/// The node is killed while each of the driver's node calls is under way: the pod still gets every volume, and nothing
-/// is left in the end.
+/// The node is killed during each of the driver's node calls: the pod still gets every volume, and the teardown leaves
+/// nothing.
 ///
 /// CSI: the CO may call again after any failure of its own, and the calls are idempotent.
 #[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop, Persistent])]
 async fn node_killed_during_each_call(cx: &mut Cx) -> Result {
-    let ground = Ground::make(cx).await?;
-    for (name, coming, going) in
+    let sources = Sources::make(cx).await?;
+    for (name, setup, teardown) in
         [("a", Method::Stage, Method::Unpublish), ("b", Method::Publish, Method::Unstage)]
     {
-        let held = cx.hold(coming);
-        let web = ground.pod(cx, name).add().await?;
+        let held = cx.hold(setup);
+        let web = sources.pod(cx, name).add().await?;
         held.reached().await?;
         cx.node().kill().await?;
         held.release();
@@ -180,7 +180,7 @@ async fn node_killed_during_each_call(cx: &mut Cx) -> Result {
         web.runs().await?;
         web.container().await?.writes("/data/greeting", "hello").await?;
 
-        let held = cx.hold(going);
+        let held = cx.hold(teardown);
         web.remove().await?;
         held.reached().await?;
         cx.node().kill().await?;
@@ -192,7 +192,7 @@ async fn node_killed_during_each_call(cx: &mut Cx) -> Result {
 }
 
 /// The sources of the volumes.
-struct Ground {
+struct Sources {
     data: Volume,
     dir: Volume,
     disk: Volume,
@@ -200,7 +200,7 @@ struct Ground {
     here: String,
 }
 
-impl Ground {
+impl Sources {
     async fn make(cx: &Cx) -> Result<Self> {
         let here = cx.machine()?;
         std::fs::create_dir_all(here.join("local"))?;

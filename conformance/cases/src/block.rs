@@ -138,7 +138,7 @@ async fn missing_device_at_the_target_is_reported(cx: &mut Cx) -> Result {
     // Later retries of the node do not reach the driver.
     cx.fail(Method::Publish, Code::Internal).times(u32::MAX);
     publish.release();
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMapVolume: MapVolume.EvalHostSymlinks failed for volume "pv-disk" : No such file or directory (os error 2)
     "#]]).await?;
 
@@ -157,11 +157,11 @@ async fn wrong_volume_mode_is_refused(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let data = cx.volume("data").create().await?;
     let mounts = cx.pod("mounts").volume(&disk, "/disk").add().await?;
-    mounts.is_told(expect![[r#"
+    mounts.has_event(expect![[r#"
         FailedMount: Unable to attach or mount volumes: unmounted volumes=[disk], unattached volumes=[], failed to process volumes=[disk]: volume disk has volumeMode Block, but is specified in volumeMounts
     "#]]).await?;
     let maps = cx.pod("maps").device(&data, "/dev/xvda").add().await?;
-    maps.is_told(expect![[r#"
+    maps.has_event(expect![[r#"
         FailedMount: Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume data has volumeMode Filesystem, but is specified in volumeDevices
     "#]]).await?;
     mounts.stop().await?;

@@ -209,7 +209,7 @@ async fn missing_object_keeps_its_pod_waiting(cx: &mut Cx) -> Result {
     cx.forget().await?;
 
     let web = cx.pod("web").inline("later", config_map("later"), "/later").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "later" : configmaps "later" not found
     "#]])
         .await?;
@@ -261,7 +261,7 @@ async fn path_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
         let content = some_of("settings", &[("color", path, None)]);
         let source = VolumeSource::ConfigMap(content);
         let web = cx.pod(pod).inline("settings", source, "/settings").add().await?;
-        web.is_told(told).await?;
+        web.has_event(told).await?;
         web.stop().await?;
     }
     cx.sees(expect![[r#"
@@ -285,7 +285,7 @@ async fn no_file_appears_when_space_runs_out(cx: &mut Cx) -> Result {
     cx.secret("large", &[("a", &"x".repeat(3000)), ("b", &"y".repeat(9000))])?;
     let web = cx.pod("web").inline("large", secret("large"), "/large").resource("limits.memory", "8Ki");
     let web = web.add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "large" : cannot write the files of the volume: No space left on device (os error 28)
     "#]]).await?;
     web.stop().await

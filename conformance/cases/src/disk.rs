@@ -79,7 +79,7 @@ async fn unplugged_disk_is_unmounted(cx: &mut Cx) -> Result {
         .await?;
 
     let next = cx.pod("next").volume(&data, "/data").add().await?;
-    next.is_told(expect![[r#"
+    next.has_event(expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: cannot look at `<device:data>`: No such file or directory (os error 2)
     "#]]).await?;
     next.stop().await
@@ -196,7 +196,7 @@ async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
 async fn refused_until_sound(cx: &Cx, disk: &Path, mended: impl FnOnce() -> Result, told: Expect) -> Result {
     let data = cx.local("data", disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(told).await?;
+    web.has_event(told).await?;
     web.stop().await?;
     cx.sees(expect![""]).await?;
 

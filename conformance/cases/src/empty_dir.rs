@@ -137,7 +137,7 @@ async fn huge_pages_are_of_the_size_that_is_asked_for(cx: &mut Cx) -> Result {
 
     let other = cx.pod("other").inline("named", huge("HugePages-1Gi"), "/named");
     let other = other.resource("requests.hugepages-2Mi", "4Mi").add().await?;
-    other.is_told(expect![[r#"
+    other.has_event(expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "named" : medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages
     "#]]).await?;
     other.remove().await?;
@@ -151,7 +151,7 @@ async fn huge_pages_are_of_the_size_that_is_asked_for(cx: &mut Cx) -> Result {
 async fn unknown_medium_is_refused(cx: &mut Cx) -> Result {
     let paper = VolumeSource::EmptyDir { medium: "Paper".to_owned(), size_limit: None };
     let web = cx.pod("web").inline("cache", paper, "/cache").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "cache" : unknown storage medium "Paper"
     "#]])
         .await?;

@@ -29,8 +29,8 @@ async fn claim_is_made_for_its_pod(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A claim of the right name that was not made for the pod is not used: the pod waits with an event, and nothing is
-/// mounted.
+/// A claim that has the name of the pod's claim but another owner is not used: the pod waits with an event, and nothing
+/// is mounted.
 ///
 /// Kubernetes, Ephemeral Volumes: an existing PVC is not overwritten or modified.
 #[case(needs = [])]
@@ -40,7 +40,7 @@ async fn foreign_claim_is_not_used(cx: &mut Cx) -> Result {
     cx.local("web-scratch", &directory)?;
 
     let web = cx.pod("web").inline("scratch", ephemeral(), "/scratch").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: Unable to attach or mount volumes: unmounted volumes=[scratch], unattached volumes=[], failed to process volumes=[scratch]: PVC default/web-scratch was not created for pod default/web (pod is not owner)
     "#]]).await?;
     web.stop().await?;

@@ -104,7 +104,7 @@ async fn wrong_type_is_refused(cx: &mut Cx) -> Result {
         ),
     ] {
         let web = cx.pod(pod).inline("data", host_path(&path(name), kind), "/data").add().await?;
-        web.is_told(told).await?;
+        web.has_event(told).await?;
         web.stop().await?;
     }
     let link = cx.pod("link").inline("null", host_path(&path("null"), "CharDevice"), "/null").start().await?;

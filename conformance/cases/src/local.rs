@@ -148,7 +148,7 @@ async fn disk_with_other_data_is_not_formatted(cx: &mut Cx) -> Result {
     let data = cx.local("data", &disk)?;
 
     let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: failed to mount the volume as "ext4", it already contains unknown data, probably partitions. Mount error: Invalid argument (os error 22)
     "#]]).await?;
     web.stop().await?;
@@ -166,7 +166,7 @@ async fn corrupt_file_system_is_not_mounted(cx: &mut Cx) -> Result {
     let disk = cx.corrupt_disk()?;
     let data = cx.local("data", &disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: its file system has errors that 'fsck' found but could not correct
     "#]]).await?;
     web.stop().await?;
@@ -182,7 +182,7 @@ async fn path_of_another_type_is_refused(cx: &mut Cx) -> Result {
     std::fs::write(&file, "x")?;
     let data = cx.local("data", &file)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(expect![[r#"
+    web.has_event(expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : only directory and block device are supported, and `<machine>/file` is neither
     "#]]).await?;
     web.stop().await?;

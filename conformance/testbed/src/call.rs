@@ -1,6 +1,6 @@
-//! The calls of a node that a case can spoil, and the errors it spoils them with.
+//! The node calls that a case can hold, lose or make fail, and the codes they fail with.
 
-/// The calls a case can spoil.
+/// The node calls that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// `NodeStageVolume`.
@@ -14,7 +14,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The name in the specification.
+    /// The name of the call in CSI.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stage => "NodeStageVolume",
@@ -28,7 +28,7 @@ impl Method {
 /// The code of a failing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// The driver has failed: final, it certainly did nothing.
+    /// A final error: the driver certainly did nothing.
     Internal,
     /// The driver may still be at work on the call.
     DeadlineExceeded,
@@ -39,7 +39,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Go's spelling, as traces have it.
+    /// The name as a trace spells it, which is Go's spelling.
     pub fn name(self) -> &'static str {
         match self {
             Self::Internal => "Internal",

@@ -1,4 +1,4 @@
-//! The names that a case uses.
+//! The names that a case file imports.
 
 pub use crate::call::{Code, Method};
 pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};

@@ -28,7 +28,7 @@ async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Res
         cx.requires("ControllerUnpublishVolume", &detach, &["volumeId"]).await?;
     }
     let cause =
-        "Calls without a required field were refused, and the controller tells something else of the volume.";
+        "Calls without a required field were refused, and changed what the driver reports about the volume.";
     cx.keeps("DRV-090", "", cx.descriptions_of(&data).await? == before, cause)
 }
 

@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// CSI, NodePublishVolume: FAILED_PRECONDITION for a second target of a volume with SINGLE_NODE_SINGLE_WRITER.
 #[case(needs = [Filesystem, Creates, Root], driver = Shared)]
 async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
-    if !cx.tells_writers_apart() {
+    if !cx.distinguishes_writers() {
         cx.not_tried("DRV-059", "the driver does not report SINGLE_NODE_MULTI_WRITER");
         return Ok(());
     }
@@ -44,7 +44,7 @@ async fn several_writers_have_their_targets(cx: &mut Cx) -> Result {
 /// CSI, NodePublishVolume: plugins MUST accept SINGLE_NODE_WRITER, in order to permit older COs to continue working.
 #[case(needs = [Filesystem, Creates], driver = Shared)]
 async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
-    if !cx.tells_writers_apart() {
+    if !cx.distinguishes_writers() {
         cx.not_tried("DRV-114", "the driver does not report SINGLE_NODE_MULTI_WRITER");
         return Ok(());
     }

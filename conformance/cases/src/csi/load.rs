@@ -1,19 +1,21 @@
-//! Many volumes at once, many times: driver and node hold no more resources at the end than at the beginning.
+//! Many volumes come and go together, many times, and no resource of driver or node grows with them.
 
 use crate::prelude::*;
 
 /// The number of volumes at once.
 const VOLUMES: usize = 10;
 
-/// The number of rounds. In the first rounds a driver makes resources that it then keeps.
-const CYCLES: usize = 20;
+/// Rounds before the first count: in these a driver makes the resources that it keeps for all volumes.
 const WARM_UP: usize = 4;
 
-/// Growth of memory that the runtime of the driver's language may cause.
+/// Rounds between the two counts.
+const CYCLES: usize = 20;
+
+/// The bytes by which the memory of a driver may grow: the runtime of its language may keep some.
 const MEMORY: u64 = 32 << 20;
 
-/// Ten volumes, or as many as the node may have, come and go together twenty times and leave nothing: no descriptor,
-/// thread, process, memory, mount, loop device or file.
+/// Ten volumes, or as many as the node may have, are set up and torn down together twenty times, and leave nothing: no
+/// descriptor, thread, process, memory, mount, loop device or file.
 ///
 /// Kubernetes: a node plugin runs as long as the node, and serves all pods that come.
 #[case(needs = [Filesystem, Creates, Root, OwnProcess, TwoVolumes], judges = ["DRV-093"])]
@@ -27,8 +29,8 @@ async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
         let volume = cx.volume(&format!("data-{number}")).create().await?;
         volumes.push(cx.node_calls(&volume).await?);
     }
-    type Make = fn(&NodeCalls) -> Call;
-    let calls: [Make; 4] = [
+    type MakeCall = fn(&NodeCalls) -> Call;
+    let calls: [MakeCall; 4] = [
         |node| Box::pin(node.stage()),
         |node| Box::pin(node.publish("web")),
         |node| Box::pin(node.unpublish("web")),
@@ -46,9 +48,9 @@ async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
         }
     }
     let after = cx.driver_load()?;
-    for (thing, before, after, allowed) in after.beside(&before, CYCLES as u64, MEMORY) {
+    for (resource, before, after, allowed) in after.beside(&before, CYCLES as u64, MEMORY) {
         let cause = format!(
-            "{count} volumes that came and went {CYCLES} times left {thing}: {before} before, {after} after."
+            "{resource}: {before} before and {after} after {CYCLES} rounds of setup and teardown of {count} volumes."
         );
         cx.keeps("DRV-132", "NodePublishVolume", after < before + allowed, &cause)?;
     }

@@ -1,10 +1,10 @@
-//! Parameters of volumes that are modified.
+//! ControllerModifyVolume: changes of the mutable parameters of a volume.
 
 use crate::prelude::*;
 
 const MODIFY: &str = "ControllerModifyVolume";
 
-/// A modification with one refused parameter changes no other parameter either.
+/// A modification that is refused for one parameter changes no parameter.
 ///
 /// CSI, ControllerModifyVolume: INVALID_ARGUMENT, and the plugin MUST NOT have applied any modification.
 #[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
@@ -15,18 +15,18 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let before = cx.descriptions_of(&data).await?;
-    // Beside the right parameters, and by its name first or last among them: a driver may apply some before it refuses.
+    // One name sorts before the right parameters and one after them: a driver may apply some before it refuses.
     for wrong in ["aaa-volproof-no-such-parameter", "zzz-volproof-no-such-parameter"] {
-        let mut spoilt = request.clone();
-        spoilt["mutableParameters"][wrong] = json!("yes");
-        let answer = cx.call(MODIFY, spoilt).await?.asked("with a parameter that does not exist");
+        let mut request = request.clone();
+        request["mutableParameters"][wrong] = json!("yes");
+        let answer = cx.call(MODIFY, request).await?.asked("with a parameter that does not exist");
         answer.is_implemented()?;
         if answer.is_ok() {
-            cx.not_tried("DRV-087", "the driver takes a parameter that does not exist");
+            cx.not_tried("DRV-087", "the driver accepts a parameter that does not exist");
             return Ok(());
         }
         answer.is("DRV-087", &["InvalidArgument"])?;
-        let cause = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
+        let cause = "ControllerModifyVolume refused a parameter, and changed what the driver reports about the volume.";
         cx.keeps("DRV-087", MODIFY, cx.descriptions_of(&data).await? == before, cause)?;
     }
     Ok(())
@@ -38,10 +38,10 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
 #[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
 async fn unknown_volume_is_not_modified(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let (unknown, codes) = cx.unknown_volume();
+    let (unknown, not_found) = cx.unknown_volume();
     // A driver may refuse a parameter that it does not have before it looks for the volume.
     let (mut request, codes) = match cx.modify_request(&data) {
-        Some(request) => (request, codes),
+        Some(request) => (request, not_found),
         None => {
             let parameters = json!({ "volproof-no-such-parameter": "yes" });
             (json!({ "mutableParameters": parameters }), &["NotFound", "InvalidArgument"][..])
@@ -80,7 +80,6 @@ async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     let before = cx.descriptions_of(&data).await?;
     let again = cx.call(MODIFY, request).await?.asked("that was made already");
     again.is("DRV-156", &["OK"])?;
-    let otherwise =
-        "ControllerModifyVolume that was made already changed what the controller tells of the volume.";
-    cx.keeps("DRV-156", MODIFY, cx.descriptions_of(&data).await? == before, otherwise)
+    let cause = "A repeated ControllerModifyVolume changed what the driver reports about the volume.";
+    cx.keeps("DRV-156", MODIFY, cx.descriptions_of(&data).await? == before, cause)
 }

@@ -125,7 +125,7 @@ async fn volume_in_use_elsewhere_is_not_attached(cx: &mut Cx) -> Result {
 
     let second = other.pod("second").volume(&data, "/data").add().await?;
     second
-        .is_told(expect![[r#"
+        .has_event(expect![[r#"
             FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already used by pod(s) first
         "#]])
         .await?;
@@ -150,7 +150,7 @@ async fn volume_of_a_lost_node_is_detached_after_six_minutes(cx: &mut Cx) -> Res
     old.is_taken_away().await?;
 
     let new = cx.pod("new").volume(&data, "/data").add().await?;
-    new.is_told(expect![[r#"
+    new.has_event(expect![[r#"
         FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already exclusively attached to one node and can't be attached to another
     "#]])
         .await?;

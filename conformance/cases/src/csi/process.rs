@@ -112,7 +112,7 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
     cx.driver_is_terminated().await;
     let while_away = node.has(&node.target("web"), "kept").await?;
     cx.driver().start().await?;
-    let cause = "What is published cannot be read after the driver was asked to end.";
+    let cause = "The published data cannot be read after the driver was asked to end.";
     cx.keeps("DRV-096", "NodePublishVolume", while_away, cause)?;
     if !while_away {
         return Ok(());

@@ -1,9 +1,9 @@
-//! How a volume is published to a pod.
+//! Volumes that are published read-only, and again while their pod runs.
 
 use crate::prelude::*;
 
-/// A claim that is used read-only is published read-only: nothing can be written through it, and older data can be
-/// read.
+/// A claim that its pod uses read-only is published read-only: the pod cannot write to it, and reads what an earlier
+/// pod wrote.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
 #[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-050"])]

@@ -1,11 +1,11 @@
-//! The node or the driver is killed and starts again with only the files on disk.
+//! The node or the driver is killed, and starts again with only its files on disk.
 
 use crate::prelude::*;
 
 /// The node is killed while a volume is published, and the pod is deleted meanwhile: the restarted node finds the
 /// volume on disk and tears it down.
 ///
-/// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, whatever it forgot.
+/// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, also after its own restart.
 #[case(needs = [Filesystem, Root, Persistent])]
 async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -24,8 +24,8 @@ async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
         .await
 }
 
-/// The driver is killed after it published a volume and before it answered: publishing again succeeds, and the volume
-/// is torn down in the end.
+/// The driver is killed after it published a volume and before it answered: the repeated call succeeds, and so does the
+/// teardown.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 #[case(needs = [Filesystem, OwnProcess, Root, Persistent])]
@@ -57,7 +57,7 @@ async fn driver_killed_during_publish(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A driver that was killed and started again unpublishes and unstages its earlier volumes.
+/// A restarted driver unpublishes and unstages the volumes from before its restart.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.
 #[case(needs = [Filesystem, OwnProcess, Root], judges = ["DRV-133"])]
@@ -72,7 +72,7 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     if !unpublished.is_ok() {
         return Ok(());
     }
-    let cause = "NodeUnpublishVolume answered OK after a restart, and its target is still mounted.";
+    let cause = "NodeUnpublishVolume answered OK after a restart, and the target is still mounted.";
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), cause)?;
     node.undo_stage().await?;
     let cause = "NodeUnstageVolume answered OK after a restart, and the staging path is still mounted.";
@@ -81,7 +81,7 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A driver that is killed between any two calls answers the next call as if it had not been.
+/// A driver that is restarted between two node calls of a volume answers the second one with OK.
 ///
 /// Kubernetes: a node plugin is replaced with each update, between any two calls.
 #[case(needs = [Filesystem, OwnProcess, Root])]
@@ -89,7 +89,7 @@ async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     cx.driver().restart().await?;
-    let staged = node.stage().await?.asked("of a volume that was made ready for the node before a restart");
+    let staged = node.stage().await?.asked("of a volume that was created before a restart");
     staged.is("DRV-095", &["OK"])?;
     if !staged.is_ok() {
         return Ok(());
@@ -123,13 +123,13 @@ async fn published_volume_outlives_the_driver(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     node.writes(&node.target("web"), "kept").await?;
     cx.driver().kill().await?;
-    let while_away = node.has(&node.target("web"), "kept").await?;
+    let while_down = node.has(&node.target("web"), "kept").await?;
     cx.driver().start().await?;
     let afterwards = node.has(&node.target("web"), "kept").await?;
-    let cause = match while_away {
-        true => "What is published is gone after the driver was started again.",
-        false => "What is published cannot be read while the driver is away.",
+    let cause = match while_down {
+        true => "The published data cannot be read after the driver's restart.",
+        false => "The published data cannot be read while the driver is down.",
     };
-    cx.keeps("DRV-096", "NodePublishVolume", while_away && afterwards, cause)?;
-    if while_away && afterwards { node.tear_down("web").await } else { Ok(()) }
+    cx.keeps("DRV-096", "NodePublishVolume", while_down && afterwards, cause)?;
+    if while_down && afterwards { node.tear_down("web").await } else { Ok(()) }
 }

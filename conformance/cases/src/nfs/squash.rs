@@ -1,12 +1,12 @@
-//! An export with root_squash: root of a client is the user `nobody` on the server.
+//! An export with root_squash: the server treats a client's root as the user `nobody`.
 
 use crate::prelude::*;
 
 /// The owner of the export.
 const OWNER: u32 = 1000;
 
-/// With root_squash the node's root may not read the export, and the pod still gets it: it is mounted without a change
-/// of owner, the pod's user reads and writes, and a restarted node recognises the mount and unmounts it.
+/// A pod gets an export that the node's root may not read: it is mounted without a change of owner, the pod's user
+/// reads and writes, and a restarted node recognises the mount and unmounts it.
 ///
 /// Kubernetes, Persistent Volumes, NFS; exports(5): `root_squash`.
 #[case(needs = [Nfs], each = [V3, V4])]
@@ -39,8 +39,8 @@ async fn squashed_root_mounts_for_the_pod(cx: &mut Cx, version: Nfs) -> Result {
         .await
 }
 
-/// A sub-path that the node's root may not reach cannot be bound: the container does not start, the event names no path
-/// of the node, nothing is left mounted, and the pod can be deleted.
+/// A sub-path in an export that the node's root may not read cannot be bound: the container does not start, the event
+/// names no path of the node, and the deleted pod leaves no mount.
 ///
 /// Kubernetes, Volumes, Using subPath; exports(5): `root_squash`.
 #[case(needs = [Nfs], each = [V3, V4])]

@@ -159,7 +159,7 @@ impl Bed {
     /// Waits until a call of a method has been answered, and finds that the answer is OK.
     pub(crate) async fn is_answered(&self, method: &str) -> Result {
         let broken = |what: String| StepError::Broken(vec![what]);
-        if !self.journal.wait_rpc(method, Edge::End, 1, self.patience_of_a_call()).await {
+        if !self.journal.wait_rpc(method, Edge::End, 1, self.call_limit()).await {
             return Err(broken(format!("No {method} was called.")));
         }
         let last = self.journal.trace().into_iter().rev().find_map(|line| match line.event {

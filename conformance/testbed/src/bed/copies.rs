@@ -29,7 +29,7 @@ impl Bed {
     pub(crate) fn patience_of_a_snapshot(&self) -> Duration {
         let is_known =
             self.known_dead_ends.contains(NEVER_READY) || self.made.dead_ends.borrow().contains(NEVER_READY);
-        if is_known { SHORT } else { self.patience_of_a_call() }
+        if is_known { SHORT } else { self.call_limit() }
     }
 
     /// Notes a snapshot that has taken longer, so that the next ones are not waited for as long.

@@ -1,7 +1,7 @@
-//! Node calls that a case makes itself: the fields of their requests, their effects that are still to be undone, and the
+//! Node calls that a case makes itself: the fields of their requests, the effects that are still to be undone, and the
 //! mounts at their paths.
 //!
-//! Their paths are below the node's root and apart from those of its pods, so that no rule takes them for the node's.
+//! Their paths are below the node's root but apart from those of its pods, so that no rule attributes them to the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use serde_json::{Value, json};
 
 use super::{Bed, Result, StepError};
 
-/// The time for the kernel to read, to write or to unmount.
+/// The time limit of work on the files of a volume, and of undoing the calls of a case that passed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time for a driver to undo the effects of a failed case.
+/// The time limit of undoing the calls of a failed case: its driver may have stopped answering.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
-/// A volume as a case uses it with calls of its own, and how far it got.
+/// The effects on a volume of the calls that a case made itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeUse {
     pub(crate) handle: String,
     /// The directory of its staging path and its targets.
     pub(crate) directory: PathBuf,
-    /// The request that detaches it, if it is attached.
+    /// The ControllerUnpublishVolume request, if the volume is attached.
     pub(crate) attached: Option<Value>,
     pub(crate) staged: bool,
     pub(crate) targets: BTreeSet<PathBuf>,
@@ -41,16 +41,16 @@ impl NodeUse {
     }
 }
 
-/// The fields that each request for a volume carries.
+/// The fields that every request for a volume carries.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct VolumeFields {
     pub(crate) handle: String,
     pub(crate) capability: Value,
     pub(crate) context: Value,
     pub(crate) is_block: bool,
 }
 
-/// Counts of a driver's kernel resources, and its memory.
+/// The number of a driver's kernel resources, and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverSize {
     pub descriptors: usize,
@@ -61,22 +61,23 @@ pub struct DriverSize {
 }
 
 impl Bed {
-    /// The time limit of an undisturbed call.
-    pub(crate) fn patience_of_a_call(&self) -> Duration {
+    /// The time limit of a call that the case does not disturb.
+    pub(crate) fn call_limit(&self) -> Duration {
         let usual = self.limit.div_f64(2.0).min(Duration::from_secs(10));
         usual.max(self.slowness(&self.journal)).min(self.limit)
     }
 
-    /// Counts the resources of the driver's process, and the processes beside it.
+    /// Counts the resources of the driver's process, and the driver's processes.
     pub(crate) fn driver_size(&self) -> Result<DriverSize> {
         let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());
         let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;
-        let count = |what: &str| std::fs::read_dir(format!("/proc/{pid}/{what}")).map(Iterator::count);
+        let count =
+            |directory: &str| std::fs::read_dir(format!("/proc/{pid}/{directory}")).map(Iterator::count);
         let ours = |error: std::io::Error| StepError::ours(&error);
         let mut processes = self.driver_processes();
         processes.retain(|process| !process.zombie);
-        // Zombies count, too: a process that its parent has not waited for keeps its number for ever. A control
-        // group does not list them.
+        // A zombie counts, too: its number is in use until its parent waits for it. The processes of a control group do
+        // not show it, so the zombies are looked for among all processes.
         let is_of_driver = |dead: &Process| {
             dead.parent == pid.as_raw() || processes.iter().any(|process| process.pid == dead.parent)
         };
@@ -92,7 +93,7 @@ impl Bed {
         let mut todo = vec![self.layout.driver_state()];
         let mut found = 0;
         while let Some(directory) = todo.pop() {
-            // A directory that is removed meanwhile does not count.
+            // The driver may have removed the directory meanwhile.
             let Ok(entries) = std::fs::read_dir(&directory) else { continue };
             for entry in entries.flatten() {
                 found += 1;
@@ -105,8 +106,8 @@ impl Bed {
         }
     }
 
-    /// The fields that a node would send.
-    pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
+    /// The fields of a volume that a node would send in its requests.
+    pub(crate) fn volume_fields(&self, volume: &str) -> Result<VolumeFields> {
         let made = self.made.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
         let object = self.api_server.get::<Volume>("", &made);
         let object = object.ok_or_else(|| StepError::Ours(vec![format!("there is no volume `{volume}`")]))?;
@@ -117,8 +118,8 @@ impl Bed {
         let access = match object.access_modes.first() {
             Some(AccessMode::ReadWriteMany) => "MULTI_NODE_MULTI_WRITER",
             Some(AccessMode::ReadOnlyMany) => "MULTI_NODE_READER_ONLY",
-            Some(AccessMode::ReadWriteOncePod) if self.tells_writers_apart() => "SINGLE_NODE_SINGLE_WRITER",
-            Some(AccessMode::ReadWriteOnce) if self.tells_writers_apart() => "SINGLE_NODE_MULTI_WRITER",
+            Some(AccessMode::ReadWriteOncePod) if self.distinguishes_writers() => "SINGLE_NODE_SINGLE_WRITER",
+            Some(AccessMode::ReadWriteOnce) if self.distinguishes_writers() => "SINGLE_NODE_MULTI_WRITER",
             _ => "SINGLE_NODE_WRITER",
         };
         let mut capability = json!({ "accessMode": { "mode": access } });
@@ -129,22 +130,22 @@ impl Bed {
             }
         }
         let (handle, context) = (source.handle.to_string(), json!(source.attributes));
-        Ok(Asked { handle, capability, context, is_block })
+        Ok(VolumeFields { handle, capability, context, is_block })
     }
 
     /// Whether the driver distinguishes volumes for one pod from volumes for several pods of a node.
-    pub(crate) fn tells_writers_apart(&self) -> bool {
-        self.abilities.says.node_can("SINGLE_NODE_MULTI_WRITER")
+    pub(crate) fn distinguishes_writers(&self) -> bool {
+        self.capabilities().node_can("SINGLE_NODE_MULTI_WRITER")
     }
 
     /// The capabilities that the driver reports.
-    pub(crate) fn says(&self) -> &Capabilities {
+    pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.abilities.says
     }
 
-    /// Whether volumes may grow while a pod has them.
+    /// Whether the driver expands a volume while it is published.
     pub(crate) fn grows_online(&self) -> bool {
-        self.says().plugin.contains("ONLINE")
+        self.capabilities().plugin.contains("ONLINE")
     }
 
     /// The directory of the staging path and the targets of a volume.
@@ -152,14 +153,13 @@ impl Bed {
         self.layout.root().join("by-hand").join(volume)
     }
 
-    /// Undoes the node calls that a case has left, as a node would that knows of them. After a failed case it
-    /// removes all leftovers without reporting them.
+    /// Undoes the node calls whose effects a case has left, and returns the errors. After a failed case it also
+    /// unmounts what is left, and returns none.
     pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
         let uses = self.made.node_uses.take();
         let mut left = Vec::new();
-        // A driver that has stopped to answer is not waited for long.
         let limit = if failed { IMPATIENCE } else { PATIENCE };
-        if tokio::time::timeout(limit, self.ask_to_undo(&uses, &mut left)).await.is_err() {
+        if tokio::time::timeout(limit, self.call_undo(&uses, &mut left)).await.is_err() {
             left.push(format!("node calls of the case were not undone within {} s", limit.as_secs()));
         }
         for used in uses.values() {
@@ -175,7 +175,7 @@ impl Bed {
         left
     }
 
-    async fn ask_to_undo(&self, uses: &Uses, left: &mut Vec<String>) {
+    async fn call_undo(&self, uses: &Uses, left: &mut Vec<String>) {
         for (volume, used) in uses {
             for (method, request) in undoing(used) {
                 match self.call(method, request).await {
@@ -188,7 +188,7 @@ impl Bed {
     }
 }
 
-/// The private memory of a process. Shared pages depend on other users of the machine.
+/// The private memory of a process, in MiB. Shared pages are left out: their number depends on other processes.
 fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -198,7 +198,7 @@ fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
 
 type Uses = BTreeMap<String, NodeUse>;
 
-/// The calls that undo the effects, the last one first.
+/// The calls that undo the effects on a volume, the last effect first.
 fn undoing(used: &NodeUse) -> Vec<(&'static str, Value)> {
     let unpublish = used
         .targets
@@ -222,12 +222,12 @@ fn unmount_below(directory: &Path) {
     let Ok(mounts) = observe::snapshot() else { return };
     let below = mounts.iter().rev().filter(|mount| mount.target.starts_with(directory));
     for mount in below {
-        // Another may have gone with it.
+        // An error is ignored: an earlier detach may have taken this mount along.
         let _ = umount2(&mount.target, MntFlags::MNT_DETACH);
     }
 }
 
-/// Removes a directory, but nothing that is still mounted in it.
+/// Removes a directory, unless something is still mounted in it.
 fn remove_below(directory: &Path) {
     let is_free = |mounts: &[observe::Mount]| !mounts.iter().any(|mount| mount.target.starts_with(directory));
     if observe::snapshot().is_ok_and(|mounts| is_free(&mounts)) {
@@ -235,16 +235,16 @@ fn remove_below(directory: &Path) {
     }
 }
 
-/// Has a thread of its own do what the kernel may never answer.
+/// Does blocking work on a thread of its own, and waits for it at most for [`PATIENCE`]: a call to the kernel may hang.
 pub(crate) async fn in_time<T: Send + 'static>(
-    what: &str,
+    name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
         Err(_) => {
-            Err(StepError::Broken(vec![format!("{what} did not end within {} s.", PATIENCE.as_secs())]))
+            Err(StepError::Broken(vec![format!("{name} did not end within {} s.", PATIENCE.as_secs())]))
         }
     }
 }

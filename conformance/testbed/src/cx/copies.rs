@@ -112,21 +112,21 @@ impl Cx {
 
     /// Whether the node service grows volumes.
     pub fn grows_on_node(&self) -> bool {
-        self.shared.bed.says().node_can("EXPAND_VOLUME")
+        self.shared.bed.capabilities().node_can("EXPAND_VOLUME")
     }
 
     /// Whether the node service reports GET_VOLUME_STATS.
     pub fn tells_statistics(&self) -> bool {
-        self.shared.bed.says().node_can("GET_VOLUME_STATS")
+        self.shared.bed.capabilities().node_can("GET_VOLUME_STATS")
     }
 
     /// Whether the node service reports VOLUME_CONDITION.
     pub fn tells_condition(&self) -> bool {
-        self.shared.bed.says().node_can("VOLUME_CONDITION")
+        self.shared.bed.capabilities().node_can("VOLUME_CONDITION")
     }
 
     /// Whether the controller can do something, by the name of its capability.
     pub fn controller_can(&self, capability: &str) -> bool {
-        self.shared.bed.says().controller_can(capability)
+        self.shared.bed.capabilities().controller_can(capability)
     }
 }

@@ -1,4 +1,4 @@
-//! Disks of the node's machine that fail on order.
+//! Disks of the node's machine that a case can make fail.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use super::{Cx, Doing, Shared};
 use crate::bed::StepError;
 use crate::failure::Result;
 
-/// A disk whose faults the case chooses. It begins as a sound one.
+/// A disk whose faults the case chooses. At first it has none.
 #[derive(Debug)]
 pub struct FaultyDisk {
     shared: Rc<Shared>,
@@ -20,14 +20,14 @@ pub struct FaultyDisk {
     path: PathBuf,
 }
 
-/// A disk on a bus of the machine.
+/// A disk that can be pulled out of the machine.
 #[derive(Debug)]
 pub struct PluggedDisk {
     shared: Rc<Shared>,
     path: PathBuf,
 }
 
-/// A disk whose sectors can go bad.
+/// A disk whose sectors the case can make bad.
 #[derive(Debug)]
 pub struct SpottyDisk {
     shared: Rc<Shared>,
@@ -35,7 +35,7 @@ pub struct SpottyDisk {
 }
 
 impl Cx {
-    /// A disk that can be pulled out of the machine, with nothing on it. There is one at a time.
+    /// An empty disk that can be pulled out of the machine. A case has at most one.
     #[track_caller]
     pub fn plugged_disk(&self) -> Result<PluggedDisk> {
         let doing = self.shared.begin("cx.plugged_disk()", Location::caller());
@@ -43,7 +43,7 @@ impl Cx {
         Ok(PluggedDisk { shared: self.shared(), path })
     }
 
-    /// A disk whose sectors can go bad, with nothing on it. There is one at a time.
+    /// An empty disk whose sectors can be made bad. A case has at most one.
     #[track_caller]
     pub fn spotty_disk(&self) -> Result<SpottyDisk> {
         let doing = self.shared.begin("cx.spotty_disk()", Location::caller());
@@ -51,26 +51,26 @@ impl Cx {
         Ok(SpottyDisk { shared: self.shared(), path })
     }
 
-    /// A disk whose faults can be chosen, with nothing on it.
+    /// An empty disk whose faults can be chosen.
     #[track_caller]
     pub fn faulty_disk(&self) -> Result<FaultyDisk> {
-        self.disk_over("cx.faulty_disk()", false, Location::caller())
+        self.mapped_disk("cx.faulty_disk()", false, Location::caller())
     }
 
-    /// A disk with a log of all that is written to it, with nothing on it.
+    /// An empty disk that logs every write to it.
     #[track_caller]
     pub fn logged_disk(&self) -> Result<FaultyDisk> {
-        self.disk_over("cx.logged_disk()", true, Location::caller())
+        self.mapped_disk("cx.logged_disk()", true, Location::caller())
     }
 
-    /// A disk that holds what another one did when the power was cut at that moment.
+    /// A new disk with the content that another one, by the log of its writes, would have after a power cut.
     #[track_caller]
     pub fn disk_as_of(&self, log: &WriteLog, cut: Cut) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.disk_as_of()", Location::caller());
         doing.done(self.shared.bed.add_disk_of(log, cut))
     }
 
-    fn disk_over(&self, step: &str, logged: bool, at: &Location<'_>) -> Result<FaultyDisk> {
+    fn mapped_disk(&self, step: &str, logged: bool, at: &Location<'_>) -> Result<FaultyDisk> {
         let doing = self.shared.begin(step, at);
         let (number, path) = doing.done(self.shared.bed.add_faulty_disk(logged))?;
         Ok(FaultyDisk { shared: self.shared(), number, path })
@@ -90,14 +90,14 @@ impl FaultyDisk {
         doing.done(self.shared.bed.with_disk(self.number, |disk| disk.behave(manner)))
     }
 
-    /// The disk answers no request any more.
+    /// Lets the disk hang: it answers no request.
     #[track_caller]
     pub fn hangs(&self) -> Result {
         let doing = self.begin("hangs()", Location::caller());
         doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::hang))
     }
 
-    /// It answers again, also what it was asked for meanwhile.
+    /// Lets the disk answer again, also the requests from while it hung.
     #[track_caller]
     pub fn goes_on(&self) -> Result {
         let doing = self.begin("goes_on()", Location::caller());
@@ -129,35 +129,33 @@ impl PluggedDisk {
         &self.path
     }
 
-    /// The disk is pulled out, also while it is in use.
+    /// Pulls the disk out, also while it is in use.
     #[track_caller]
     pub fn is_pulled_out(&self) -> Result {
         let doing = self.shared.begin("disk.is_pulled_out()", Location::caller());
         doing.done(self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::pull_out))
     }
 
-    /// Finds that the disk is in use: its kernel module cannot be unloaded.
+    /// Checks that the disk is in use: its kernel module cannot be unloaded.
     #[track_caller]
     pub fn is_held(&self) -> Result {
-        self.goes("disk.is_held()", false, Location::caller())
+        self.check_unload("disk.is_held()", false, Location::caller())
     }
 
-    /// Finds that the disk is not in use: its kernel module can be unloaded.
+    /// Checks that the disk is not in use, by unloading its kernel module.
     #[track_caller]
     pub fn is_let_go(&self) -> Result {
-        self.goes("disk.is_let_go()", true, Location::caller())
+        self.check_unload("disk.is_let_go()", true, Location::caller())
     }
 
-    fn goes(&self, step: &str, expected: bool, at: &Location<'_>) -> Result {
+    fn check_unload(&self, step: &str, expected: bool, at: &Location<'_>) -> Result {
         let doing = self.shared.begin(step, at);
-        let went = self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::unload);
-        doing.done(went.and_then(|went| match (went, expected) {
+        let unloaded = self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::unload);
+        doing.done(unloaded.and_then(|unloaded| match (unloaded, expected) {
             (true, false) => {
-                Err(broken("The disk's driver could be taken out of the kernel: the disk is not in use."))
+                Err(broken("The disk's kernel module could be unloaded: the disk is not in use."))
             }
-            (false, true) => {
-                Err(broken("The disk's driver cannot be taken out of the kernel: the disk is in use."))
-            }
+            (false, true) => Err(broken("The disk's kernel module cannot be unloaded: the disk is in use.")),
             _ => Ok(()),
         }))
     }
@@ -169,14 +167,14 @@ impl SpottyDisk {
         &self.path
     }
 
-    /// These sectors can be neither read nor written from now on.
+    /// Makes reads and writes of these sectors fail from now on.
     #[track_caller]
     pub fn is_bad_at(&self, sectors: Range<u64>) -> Result {
         let doing = self.shared.begin(&format!("disk.is_bad_at({sectors:?})"), Location::caller());
         doing.done(self.shared.bed.with_spotty_disk(|disk| disk.spoil(sectors)))
     }
 
-    /// Makes the sectors readable again.
+    /// Makes reads and writes of these sectors succeed again.
     #[track_caller]
     pub fn is_good_at(&self, sectors: Range<u64>) -> Result {
         let doing = self.shared.begin(&format!("disk.is_good_at({sectors:?})"), Location::caller());
@@ -184,6 +182,6 @@ impl SpottyDisk {
     }
 }
 
-fn broken(said: &str) -> StepError {
-    StepError::Broken(vec![said.to_owned()])
+fn broken(message: &str) -> StepError {
+    StepError::Broken(vec![message.to_owned()])
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Cx, Doing, Shared, Volume};
 use crate::bed::StepError;
-use crate::bed::node_calls::{Asked, NodeUse, mounts_at};
+use crate::bed::node_calls::{NodeUse, VolumeFields, mounts_at};
 use crate::dead_end::UNDOES;
 use crate::failure::Result;
 
@@ -41,7 +41,7 @@ pub struct NodeCalls {
     pub(super) shared: Rc<Shared>,
     volume: String,
     directory: PathBuf,
-    asked: RefCell<Asked>,
+    fields: RefCell<VolumeFields>,
     publish_context: RefCell<Value>,
     /// The end of the bytes that were written, if the volume is a device.
     written: Cell<u64>,
@@ -57,8 +57,8 @@ impl Cx {
         let doing = self.shared.begin(&format!("cx.node_calls(\"{}\")", volume.name), caller);
         let (shared, volume) = (self.shared(), volume.name.clone());
         async move {
-            let asked = doing.done(shared.bed.asked_of(&volume))?;
-            let calls = doing.done(NodeCalls::new(shared, volume, asked, false))?;
+            let fields = doing.done(shared.bed.volume_fields(&volume))?;
+            let calls = doing.done(NodeCalls::new(shared, volume, fields, false))?;
             calls.attach(caller).await?;
             Ok(calls)
         }
@@ -77,8 +77,8 @@ impl Cx {
             context[format!("csi.storage.k8s.io/{key}")] = json!(value);
         }
         let handle = format!("csi-{:016x}-{volume}", self.seed());
-        let asked = Asked { handle, capability, context, is_block: false };
-        doing.done(NodeCalls::new(self.shared(), volume.to_owned(), asked, true))
+        let fields = VolumeFields { handle, capability, context, is_block: false };
+        doing.done(NodeCalls::new(self.shared(), volume.to_owned(), fields, true))
     }
 
     /// The ControllerPublishVolume request for a volume and the node.
@@ -86,11 +86,11 @@ impl Cx {
     pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
         let caller = Location::caller();
         let doing = self.shared.begin(&format!("cx.attach_request(\"{}\")", volume.name), caller);
-        let (cx, asked) = (Cx { shared: self.shared() }, self.shared.bed.asked_of(&volume.name));
+        let (cx, fields) = (Cx { shared: self.shared() }, self.shared.bed.volume_fields(&volume.name));
         async move {
-            let asked = doing.done(asked)?;
+            let fields = doing.done(fields)?;
             let node = cx.call("NodeGetInfo", json!({})).await?;
-            Ok(attach_request(&asked, node.text("/nodeId")))
+            Ok(attach_request(&fields, node.text("/nodeId")))
         }
     }
 
@@ -100,8 +100,8 @@ impl Cx {
     }
 
     /// Whether the driver distinguishes a volume for one pod from a volume that several pods of a node share.
-    pub fn tells_writers_apart(&self) -> bool {
-        self.shared.bed.tells_writers_apart()
+    pub fn distinguishes_writers(&self) -> bool {
+        self.shared.bed.distinguishes_writers()
     }
 }
 
@@ -109,22 +109,22 @@ impl NodeCalls {
     fn new(
         shared: Rc<Shared>,
         volume: String,
-        asked: Asked,
+        fields: VolumeFields,
         inline: bool,
     ) -> std::result::Result<Self, StepError> {
         let directory = shared.bed.node_use_directory(&volume);
         let used =
-            NodeUse { handle: asked.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
+            NodeUse { handle: fields.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
         std::fs::create_dir_all(used.staging()).map_err(|error| StepError::ours(&error))?;
         shared.bed.made.node_uses.borrow_mut().insert(volume.clone(), used);
-        let (asked, publish_context) = (RefCell::new(asked), RefCell::new(json!({})));
+        let (fields, publish_context) = (RefCell::new(fields), RefCell::new(json!({})));
         let written = Cell::new(0);
-        Ok(Self { shared, volume, directory, asked, publish_context, written, inline })
+        Ok(Self { shared, volume, directory, fields, publish_context, written, inline })
     }
 
     /// Changes the volume capability of each later request.
     pub fn ask_with(&self, change: impl FnOnce(&mut Value)) {
-        change(&mut self.asked.borrow_mut().capability);
+        change(&mut self.fields.borrow_mut().capability);
     }
 
     pub fn staging(&self) -> PathBuf {
@@ -137,12 +137,12 @@ impl NodeCalls {
     }
 
     pub fn handle(&self) -> String {
-        self.asked.borrow().handle.clone()
+        self.fields.borrow().handle.clone()
     }
 
     /// The file of this name in the volume mounted at a path; for a block volume, the device node at the path.
     pub fn file(&self, at: &Path, name: &str) -> PathBuf {
-        if self.asked.borrow().is_block { at.to_owned() } else { at.join(name) }
+        if self.fields.borrow().is_block { at.to_owned() } else { at.join(name) }
     }
 
     /// Whether a path is a block device node.
@@ -183,7 +183,7 @@ impl NodeCalls {
                 return Ok(());
             }
             let node = cx.call("NodeGetInfo", json!({})).await?;
-            let request = attach_request(&self.asked.borrow(), node.text("/nodeId"));
+            let request = attach_request(&self.fields.borrow(), node.text("/nodeId"));
             let undoing = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
             self.used(|used| used.attached = Some(undoing));
             let answer = cx.call("ControllerPublishVolume", request).await?;
@@ -197,7 +197,7 @@ impl NodeCalls {
     }
 
     pub fn stage_request(&self) -> Value {
-        let Asked { handle, capability, context, .. } = self.asked.borrow().clone();
+        let VolumeFields { handle, capability, context, .. } = self.fields.borrow().clone();
         json!({
             "volumeId": handle,
             "publishContext": self.publish_context(),
@@ -400,12 +400,12 @@ impl NodeCalls {
     }
 }
 
-pub(super) fn attach_request(asked: &Asked, node: &str) -> Value {
+pub(super) fn attach_request(fields: &VolumeFields, node: &str) -> Value {
     json!({
-        "volumeId": asked.handle,
+        "volumeId": fields.handle,
         "nodeId": node,
-        "volumeCapability": asked.capability,
-        "volumeContext": asked.context,
+        "volumeCapability": fields.capability,
+        "volumeContext": fields.context,
         "readonly": false,
     })
 }

@@ -42,11 +42,11 @@ impl OtherNode {
     pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
         let caller = Location::caller();
         let doing = self.shared.begin(&format!("other.attach_request(\"{}\")", volume.name), caller);
-        let (shared, asked) = (Rc::clone(&self.shared), self.shared.bed.asked_of(&volume.name));
+        let (shared, fields) = (Rc::clone(&self.shared), self.shared.bed.volume_fields(&volume.name));
         async move {
-            let asked = doing.done(asked)?;
+            let fields = doing.done(fields)?;
             let other = doing.done(shared.bed.the_other())?;
-            Ok(attach_request(&asked, &other.driver_node_id().await))
+            Ok(attach_request(&fields, &other.driver_node_id().await))
         }
     }
 

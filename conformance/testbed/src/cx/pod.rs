@@ -242,11 +242,11 @@ impl Pod {
 
     /// Waits until the pod has a warning event, and compares it.
     #[track_caller]
-    pub fn is_told(&self, told: Expect) -> impl Future<Output = Result> {
-        let doing = self.begin("is_told()", Location::caller());
+    pub fn has_event(&self, expected: Expect) -> impl Future<Output = Result> {
+        let doing = self.begin("has_event()", Location::caller());
         async move {
             let complaint = doing.done(self.shared.bed.complaint(&self.spec.name).await)?;
-            self.shared.compare(&told, complaint, &doing.at)
+            self.shared.compare(&expected, complaint, &doing.at)
         }
     }
 

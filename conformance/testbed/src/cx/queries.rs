@@ -11,16 +11,16 @@ use crate::pages::Pages;
 impl Cx {
     /// Whether the plugin has a capability of GetPluginCapabilities, by its name.
     pub fn plugin_can(&self, capability: &str) -> bool {
-        self.shared.bed.says().plugin.contains(capability)
+        self.shared.bed.capabilities().plugin.contains(capability)
     }
 
     pub fn node_topology(&self) -> Value {
-        json!({ "segments": self.shared.bed.says().topology })
+        json!({ "segments": self.shared.bed.capabilities().topology })
     }
 
     /// The most volumes of the driver on the node; 0 for any number.
     pub fn most_volumes(&self) -> usize {
-        usize::try_from(self.shared.bed.says().max_volumes).unwrap_or(0)
+        usize::try_from(self.shared.bed.capabilities().max_volumes).unwrap_or(0)
     }
 
     /// Asks for the capacity that is left for volumes like the last one.

@@ -42,11 +42,11 @@ impl NodeCalls {
 
     /// The ControllerExpandVolume request for the volume.
     pub fn grow_request(&self, bytes: u64) -> Value {
-        let asked = self.asked.borrow();
+        let fields = self.fields.borrow();
         json!({
-            "volumeId": asked.handle,
+            "volumeId": fields.handle,
             "capacityRange": { "requiredBytes": bytes.to_string() },
-            "volumeCapability": asked.capability,
+            "volumeCapability": fields.capability,
         })
     }
 

@@ -23,7 +23,7 @@ impl Cx {
             let answered = Cell::new(0);
             let mut all = std::pin::pin!(all(calls, &answered));
             loop {
-                let (limit, before) = (cx.shared.bed.patience_of_a_call(), answered.get());
+                let (limit, before) = (cx.shared.bed.call_limit(), answered.get());
                 match load::within(limit, &mut all).await {
                     Ok(answers) => {
                         cx.keeps("DRV-093", "", true, "")?;
@@ -51,7 +51,7 @@ impl Cx {
     pub fn until_free(&self, call: impl Fn() -> Call) -> impl Future<Output = Result<Answer>> {
         let doing = self.shared.begin("cx.until_free()", Location::caller());
         async move {
-            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            let end = Instant::now() + self.shared.bed.call_limit();
             loop {
                 let answer = call().await?;
                 if answer.code() != "Aborted" {
@@ -77,7 +77,7 @@ impl Cx {
         async move {
             /// An error that stays the same for so long is not caused by a cancelled call.
             const SAME_ERROR: Duration = Duration::from_secs(2);
-            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            let end = Instant::now() + self.shared.bed.call_limit();
             let (mut last, mut since) = (String::new(), Instant::now());
             loop {
                 let answer = call().await?;
