@@ -1,11 +1,12 @@
-//! The trace in the words of the recordings: the journal's lines, and the player's own between them.
+//! The trace of a scenario in the format of the recordings: the journal's lines, and between them those of the player.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use contracts::event::{
-    ApiChange, Awaited, Client, Effect, EffectKind, Event, Mount, ObjectKind, RpcEnd, TraceLine, Verb, World,
+    ApiChange, Awaited, Client, Effect, EffectKind, Event, ObjectKind, RpcEnd, StateChange, TraceLine, Verb,
+    WaitReturned, World,
 };
 use harness::Layout;
 use harness::journal::Journal;
@@ -14,23 +15,26 @@ use serde_json::{Map, Value, json};
 
 use super::scenario::{Scenario, Step};
 
-/// The player's lines, each with its place among the journal's.
+/// The player's lines, and what it adds to the journal's.
 #[derive(Debug)]
 pub(super) struct Log {
     journal: Journal,
-    /// The devices whose file systems the run's directories lie on, and what those are called.
+    /// The run's directories by the device of their file system.
     device_paths: BTreeMap<String, String>,
-    lines: Vec<Own>,
+    lines: Vec<PlayerLine>,
+    /// When each pod was added, or its node started again.
     added: BTreeMap<String, Duration>,
     removed: BTreeMap<String, Duration>,
-    /// The lines at which the node was killed: waits that ended there have no result.
+    /// The numbers of journal lines at which the node was killed. Calls that this ended have no end in a recording, and
+    /// later waits are those of a restarted node.
     deaths: Vec<usize>,
     root: String,
-    time: std::time::Instant,
+    began: std::time::Instant,
 }
 
 #[derive(Debug)]
-struct Own {
+struct PlayerLine {
+    /// The number of the journal's lines before it.
     after: usize,
     t_ms: f64,
     line: Map<String, Value>,
@@ -53,11 +57,11 @@ impl Log {
             removed: BTreeMap::new(),
             deaths: Vec::new(),
             root: layout.root().display().to_string(),
-            time: std::time::Instant::now(),
+            began: std::time::Instant::now(),
         }
     }
 
-    /// Writes a line of the player's.
+    /// Writes a line after the last one of the journal.
     pub(super) fn line(&mut self, ev: &str, fields: Value) {
         let (after, t_ms) = self.journal.position();
         let mut line = Map::new();
@@ -65,7 +69,7 @@ impl Log {
         if let Value::Object(fields) = fields {
             line.extend(fields);
         }
-        self.lines.push(Own { after, t_ms, line });
+        self.lines.push(PlayerLine { after, t_ms, line });
     }
 
     /// Writes the scenario at the start of the trace.
@@ -99,17 +103,17 @@ impl Log {
         self.removed.insert(pod.to_owned(), now);
     }
 
-    /// The node was killed just now.
+    /// Records that the node was killed just now.
     pub(super) fn node_was_killed(&mut self) {
         self.deaths.push(self.journal.position().0);
     }
 
-    /// The node was started again: the pods that are there are added again.
+    /// Records that the node was started again, which adds all its pods again.
     pub(super) fn resume(&mut self, now: Duration) {
         self.added.values_mut().for_each(|added| *added = now);
     }
 
-    /// A mount as a snapshot shows it.
+    /// A mount in a snapshot, as one line.
     pub(super) fn mount_line(&self, mount: &observe::Mount) -> String {
         let root = self.resolved(&mount.root.to_string_lossy(), &mount.dev.to_string());
         let observe::Mount { target, fstype, source, opts, super_opts, .. } = mount;
@@ -117,17 +121,18 @@ impl Log {
         format!("{target} <- {source} root={root} type={fstype} opts={opts} super={super_opts}")
     }
 
-    /// The path behind the root of a mount, where it lies in one of the run's directories.
+    /// The root of a mount: as a path, if it is in one of the run's directories, and as the kernel names it if not.
     fn resolved(&self, root: &str, device: &str) -> String {
         match self.device_paths.get(device) {
-            Some(place) if root == "/" => place.clone(),
-            Some(place) => format!("{place}{root}"),
+            Some(directory) if root == "/" => directory.clone(),
+            Some(directory) => format!("{directory}{root}"),
             None => root.to_owned(),
         }
     }
 
+    /// The whole trace: every line numbered, masked and in the symbols of the recordings.
     pub(super) fn text(&self) -> String {
-        let mut own = self.lines.iter().peekable();
+        let mut players = self.lines.iter().peekable();
         let (mut text, mut seq) = (String::new(), 0u64);
         let mut push = |t_ms: f64, line: Map<String, Value>| {
             seq += 1;
@@ -140,27 +145,28 @@ impl Log {
             text += &symbolic(whole, &self.journal).to_string();
             text.push('\n');
         };
-        let mut shown = BTreeMap::new();
+        let mut options = BTreeMap::new();
         for (index, line) in self.journal.trace().iter().enumerate() {
-            while let Some(mine) = own.next_if(|own| own.after <= index) {
-                push(mine.t_ms, mine.line.clone());
+            while let Some(player) = players.next_if(|player| player.after <= index) {
+                push(player.t_ms, player.line.clone());
             }
-            for recorded in self.recorded(index, line, &mut shown) {
+            for recorded in self.recorded(index, line, &mut options) {
                 push(line.t_ms, recorded);
             }
         }
-        for mine in own {
-            push(mine.t_ms, mine.line.clone());
+        for player in players {
+            push(player.t_ms, player.line.clone());
         }
         text
     }
 
-    /// The lines of a recording for a line of the journal: none, one, or more.
+    /// The lines of a recording for a line of the journal: none, one, or more. `options` has the options of each mount,
+    /// by target, from the lines before.
     fn recorded(
         &self,
         index: usize,
         line: &TraceLine,
-        shown: &mut BTreeMap<String, String>,
+        options: &mut BTreeMap<String, String>,
     ) -> Vec<Map<String, Value>> {
         match &line.event {
             Event::RpcStart(start) => {
@@ -168,71 +174,61 @@ impl Log {
                 fields.insert("req".to_owned(), start.req.clone());
                 vec![fields]
             }
-            Event::RpcEnd(end) => self.end(index, end).into_iter().collect(),
-            Event::MountAdd(mount) if self.is_ours(&mount.target) => {
-                shown.insert(mount.target.clone(), mount.opts.clone());
-                vec![self.mount(mount)]
+            Event::RpcEnd(end) => self.call_end(index, end).into_iter().collect(),
+            Event::MountAdd(_) | Event::MountChg(_) | Event::MountDel(_) => {
+                self.mount_change(&line.event, options).into_iter().collect()
             }
-            Event::MountChg(mount) if self.is_ours(&mount.target) => {
-                let was = shown.insert(mount.target.clone(), mount.opts.clone()).unwrap_or_default();
-                let fields = json!({
-                    "ev": "mount_chg", "opts": mount.opts, "seen_by": mount.seen_by, "target": mount.target,
-                    "was": was,
-                });
-                vec![object(fields)]
+            Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::DirectCall(_) | Event::Looked => {
+                Vec::new()
             }
-            Event::MountDel(gone) if self.is_ours(&gone.target) => {
-                shown.remove(&gone.target);
-                vec![object(json!({ "ev": "mount_del", "seen_by": gone.seen_by, "target": gone.target }))]
-            }
-            Event::MountAdd(_)
-            | Event::MountChg(_)
-            | Event::MountDel(_)
-            | Event::Case(_)
-            | Event::Pod(_)
-            | Event::Disturbed(_)
-            | Event::DirectCall(_)
-            | Event::Looked => Vec::new(),
-            Event::State(state) => {
-                let ev = match state.world {
-                    World::Desired => "dsw",
-                    World::Actual => "asw",
-                };
-                let fields = json!({ "ev": ev, "from": state.from, "key": state.key, "to": state.to });
-                vec![object(fields)]
-            }
+            Event::State(state) => vec![state_change(state)],
             Event::Wait(wait) => {
                 let resumed = self.deaths.iter().any(|death| *death <= index);
-                self.waited(line.t_ms, wait.what, &wait.pod, &wait.err, resumed).into_iter().collect()
+                self.wait_returned(line.t_ms, wait, resumed).into_iter().collect()
             }
-            Event::Effect(effect) => {
-                let mut all: Vec<_> = kubelet_mount(effect).into_iter().collect();
-                all.push(plain(line));
-                all
-            }
-            Event::Api(change) => {
-                let mut all = surroundings(change);
-                all.push(plain(line));
-                all
-            }
+            Event::Effect(effect) => kubelet_mount(effect).into_iter().chain([plain(line)]).collect(),
+            Event::Api(change) => api_lines(change).into_iter().chain([plain(line)]).collect(),
             _ => vec![plain(line)],
         }
     }
 
-    fn is_ours(&self, target: &str) -> bool {
+    /// The line for a change of a mount below the node's root; none for other mounts.
+    fn mount_change(
+        &self,
+        event: &Event,
+        options: &mut BTreeMap<String, String>,
+    ) -> Option<Map<String, Value>> {
+        let fields = match event {
+            Event::MountAdd(mount) if self.is_below_root(&mount.target) => {
+                options.insert(mount.target.clone(), mount.opts.clone());
+                json!({
+                    "ev": "mount_add", "fstype": mount.fstype, "opts": mount.opts,
+                    "root": self.resolved(&mount.root, &mount.dev), "seen_by": mount.seen_by,
+                    "source": mount.source, "super": mount.super_opts, "target": mount.target,
+                })
+            }
+            Event::MountChg(mount) if self.is_below_root(&mount.target) => {
+                let was = options.insert(mount.target.clone(), mount.opts.clone()).unwrap_or_default();
+                json!({
+                    "ev": "mount_chg", "opts": mount.opts, "seen_by": mount.seen_by, "target": mount.target,
+                    "was": was,
+                })
+            }
+            Event::MountDel(gone) if self.is_below_root(&gone.target) => {
+                options.remove(&gone.target);
+                json!({ "ev": "mount_del", "seen_by": gone.seen_by, "target": gone.target })
+            }
+            _ => return None,
+        };
+        Some(object(fields))
+    }
+
+    fn is_below_root(&self, target: &str) -> bool {
         target.strip_prefix(&self.root).is_some_and(|below| below.starts_with('/'))
     }
 
-    fn mount(&self, mount: &Mount) -> Map<String, Value> {
-        object(json!({
-            "ev": "mount_add", "fstype": mount.fstype, "opts": mount.opts,
-            "root": self.resolved(&mount.root, &mount.dev), "seen_by": mount.seen_by, "source": mount.source,
-            "super": mount.super_opts, "target": mount.target,
-        }))
-    }
-
-    /// A call whose caller was killed has no end in a recording: the recorder was in the caller's process.
-    fn end(&self, index: usize, end: &RpcEnd) -> Option<Map<String, Value>> {
+    /// The end of a call; none if its caller was killed, since a recorder in the caller's process dies with it.
+    fn call_end(&self, index: usize, end: &RpcEnd) -> Option<Map<String, Value>> {
         let is_lost =
             end.code == "Canceled" && self.deaths.iter().any(|death| index >= death.saturating_sub(8));
         if is_lost && end.message == "the caller went away" {
@@ -251,37 +247,35 @@ impl Log {
         Some(object(fields))
     }
 
-    fn waited(
-        &self,
-        t_ms: f64,
-        what: Awaited,
-        pod: &str,
-        err: &str,
-        resumed: bool,
-    ) -> Option<Map<String, Value>> {
-        let since = |from: Option<Duration>| {
+    fn wait_returned(&self, t_ms: f64, wait: &WaitReturned, resumed: bool) -> Option<Map<String, Value>> {
+        let WaitReturned { what, pod, err } = wait;
+        let since = |times: &BTreeMap<String, Duration>| {
             // The two clocks differ by the skipped time; these fields are not compared.
-            let now = self.time.elapsed().as_secs_f64() * 1e3;
-            from.map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
+            let now = self.began.elapsed().as_secs_f64() * 1e3;
+            times.get(pod).map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
         };
         match what {
-            Awaited::Mounted => {
-                let added = self.added.get(pod).copied();
-                Some(object(json!({
-                    "ev": "wait_mount_returned", "err": err, "pod": pod, "resumed": resumed,
-                    "since_added_ms": since(added),
-                })))
-            }
+            Awaited::Mounted => Some(object(json!({
+                "ev": "wait_mount_returned", "err": err, "pod": pod, "resumed": resumed,
+                "since_added_ms": since(&self.added),
+            }))),
             Awaited::Unmounted => Some(object(json!({
-                "ev": "wait_unmount_returned", "err": err, "pod": pod,
-                "since_removed_ms": since(self.removed.get(pod).copied()),
+                "ev": "wait_unmount_returned", "err": err, "pod": pod, "since_removed_ms": since(&self.removed),
             }))),
             Awaited::Gone => None,
         }
     }
 }
 
-/// A mount of memory that the node itself has asked for.
+fn state_change(change: &StateChange) -> Map<String, Value> {
+    let ev = match change.world {
+        World::Desired => "dsw",
+        World::Actual => "asw",
+    };
+    object(json!({ "ev": ev, "from": change.from, "key": change.key, "to": change.to }))
+}
+
+/// The node's own call of mount or unmount behind an effect, as recordings show it: of mounts only those of a tmpfs.
 fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     let field = |key: &str| effect.fields.get(key).cloned().unwrap_or_default();
     match effect.effect {
@@ -300,8 +294,8 @@ fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     }
 }
 
-/// The lines of a recording for a change of an API object.
-fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
+/// The lines that a recording adds for a change of an API object.
+fn api_lines(change: &ApiChange) -> Vec<Map<String, Value>> {
     let status = |key: &str| change.body.pointer(&format!("/status/{key}")).cloned().unwrap_or_default();
     match (change.kind, change.verb, change.by) {
         (ObjectKind::Node, Verb::Patch, Client::Node) => {
@@ -328,7 +322,7 @@ fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
     }
 }
 
-/// A line as it is, without what counts lines.
+/// The fields of a line, without its number and its time.
 fn plain(line: &TraceLine) -> Map<String, Value> {
     let mut fields = object(serde_json::to_value(line).expect("a trace line is made of maps with text keys"));
     fields.remove("seq");
@@ -343,7 +337,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Every text in the symbols of the recordings.
+/// Replaces the run's own paths and names in every text by the symbols of the recordings.
 fn symbolic(value: Value, journal: &Journal) -> Value {
     match value {
         Value::String(text) => Value::String(journal.symbols().golden(&text)),
