@@ -260,10 +260,10 @@ fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
     let refused = run("stage-without-mount", "csi::lifecycle::file_system_is_set_up_and_torn_down");
     // The summary names the call and its answer, and not only what came of it.
     let summary = refused.lines().find(|line| line.trim_start().starts_with("Finding "));
-    let words = ["are not mounted: NodePublishVolume answers FAILED_PRECONDITION", "is not any more"];
+    let words = ["are not mounted: NodePublishVolume answers FAILED_PRECONDITION", "is no longer staged"];
     assert!(summary.is_some_and(|line| words.iter().all(|word| line.contains(word))), "{refused}");
     let event = refused.lines().find(|line| line.trim_start().starts_with("the first event"));
-    let words = ["pod/web FailedMount", "code = FailedPrecondition", "is not any more"];
+    let words = ["pod/web FailedMount", "code = FailedPrecondition", "is no longer staged"];
     assert!(event.is_some_and(|event| words.iter().all(|word| event.contains(word))), "{refused}");
     let honest = Volproof::new().args("run csi::lifecycle::file_system_is_set_up_and_torn_down").run().told();
     assert!(!honest.contains("the first event"), "{honest}");

@@ -145,8 +145,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Fails the first call with secrets, and repeats them, if that is the sabotage.
-    pub(crate) fn tell_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<(), Status> {
+    /// The bug: the first call with secrets fails, and its error contains them.
+    pub(crate) fn leak_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<(), Status> {
         if self.breaks(Sabotage::SecretsInErrors) && !secrets.is_empty() && self.is_first("secrets") {
             return Err(Status::internal(format!("cannot log in with {secrets:?}")));
         }

@@ -16,10 +16,10 @@ use crate::kernel::mount;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
-/// The context key with which a kubelet marks an inline volume.
+/// The key of the volume context by which a kubelet marks an inline volume.
 const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
 
-/// The note of a sabotage that a volume was published again at a target.
+/// The driver's note, for a sabotage, that a call to publish a volume was repeated.
 pub(super) fn published_again(volume: &str) -> String {
     format!("{volume} is published again")
 }
@@ -41,8 +41,8 @@ impl NodeService {
         let is_private = staging_path.is_none();
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
         if published.is_err() && is_private {
-            // The caller need not unpublish after a final error.
-            self.leave_private(&volume.id)?;
+            // After a final error the caller need not unpublish.
+            self.release_private_staging(&volume.id)?;
         }
         published.map(|()| v1::NodePublishVolumeResponse {})
     }
@@ -59,17 +59,20 @@ impl NodeService {
         }
         self.driver.stumble_over(&request.volume_id);
         self.driver.stumble_over(&request.target_path);
-        if self.driver.breaks(Sabotage::PublishReplacesRecord) {
-            let record = path.with_file_name("vol_data.json");
-            if std::fs::remove_file(&record).is_ok() {
-                drop(std::os::unix::fs::symlink("/etc/hostname", &record));
-            }
-        }
+        self.replace_record(&path);
         if self.driver.breaks(Sabotage::SecretsInLog) {
             tracing::info!(secrets = ?request.secrets, context = ?request.volume_context, "publishing");
         }
-        self.driver.tell_secrets(&request.secrets)?;
+        self.driver.leak_secrets(&request.secrets)?;
         Ok((path, capability))
+    }
+
+    /// The bug: the node's record beside the target becomes a link.
+    fn replace_record(&self, target: &Path) {
+        let record = target.with_file_name("vol_data.json");
+        if self.driver.breaks(Sabotage::PublishReplacesRecord) && std::fs::remove_file(&record).is_ok() {
+            drop(std::os::unix::fs::symlink("/etc/hostname", &record));
+        }
     }
 
     fn publish_volume(
@@ -80,7 +83,7 @@ impl NodeService {
         staging_path: Option<PathBuf>,
     ) -> Result<(), Status> {
         self.may_use(volume, &capability, &request.publish_context)?;
-        // A volume attached read-only is published read-only.
+        // A volume that is attached read-only is published read-only.
         let is_attached_readonly =
             volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
         let target = Target {
@@ -104,6 +107,12 @@ impl NodeService {
             }
             return Ok(());
         }
+        self.leak_resources();
+        self.make_target(volume, &staging, path, target)
+    }
+
+    /// The bugs: each call leaves a descriptor, memory or a zombie.
+    fn leak_resources(&self) {
         if self.driver.breaks(Sabotage::PublishLeaksDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
@@ -114,7 +123,6 @@ impl NodeService {
             std::mem::forget(vec![1_u8; 256 << 10]);
         }
         self.driver.leave_zombie();
-        self.make_target(volume, &staging, path, target)
     }
 
     pub(super) fn unpublish(
@@ -127,42 +135,48 @@ impl NodeService {
         let _claim = self.claim_target(&request.volume_id, &path)?;
         let departed = self.driver.journal.read(|books| books.departed.contains(&request.volume_id))?;
         let departed = departed && !self.driver.breaks(Sabotage::InlineUnpublishNotFound);
+        // A repeated call for an inline volume, which is deleted with its only target.
         if departed && !exists(&path) {
             return Ok(v1::NodeUnpublishVolumeResponse {});
         }
         let volume = self.driver.volume(&request.volume_id)?;
         let target = volume.targets.get(&path).filter(|target| target.node == *self.name);
-        if target.is_none() && self.driver.breaks(Sabotage::UnpublishForgetsIdempotence) {
-            return Err(Status::internal("the volume is not published here"));
-        }
-        if self.driver.breaks(Sabotage::UnpublishNeedsMount)
-            && target.is_some()
-            && !mount::is_mount_point(&path)?
-        {
-            return Err(Status::internal("the target is not mounted"));
-        }
-        if self.driver.breaks(Sabotage::UnpublishNeedsTarget) && target.is_some() && !exists(&path) {
-            return Err(Status::internal("the target is not there"));
-        }
+        self.refuse_unpublish(target, &path)?;
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
-        }
-        let is_read_only = target.is_some_and(|target| target.readonly);
-        if is_read_only && self.driver.breaks(Sabotage::UnpublishRefusesReadOnly) {
-            return Err(Status::internal("cannot remount the target for writing"));
         }
         if let Some(target) = target {
             self.undo_target(&volume, &path, &target.clone())?;
         }
-        self.leave_private(&volume.id)?;
+        self.release_private_staging(&volume.id)?;
         Ok(v1::NodeUnpublishVolumeResponse {})
+    }
+
+    /// The bugs: an error for a target that is not published, not mounted, not there or read-only.
+    fn refuse_unpublish(&self, target: Option<&Target>, path: &Path) -> Result<(), Status> {
+        let Some(target) = target else {
+            return match self.driver.breaks(Sabotage::UnpublishForgetsIdempotence) {
+                true => Err(Status::internal("the volume is not published here")),
+                false => Ok(()),
+            };
+        };
+        if self.driver.breaks(Sabotage::UnpublishNeedsMount) && !mount::is_mount_point(path)? {
+            return Err(Status::internal("the target is not mounted"));
+        }
+        if self.driver.breaks(Sabotage::UnpublishNeedsTarget) && !exists(path) {
+            return Err(Status::internal("the target is not there"));
+        }
+        if target.readonly && self.driver.breaks(Sabotage::UnpublishRefusesReadOnly) {
+            return Err(Status::internal("cannot remount the target for writing"));
+        }
+        Ok(())
     }
 
     fn claim_target(&self, volume: &str, path: &Path) -> Result<crate::in_flight::Claim, Status> {
         self.driver.in_flight.claim(&[volume, &self.name, &path.to_string_lossy()])
     }
 
-    /// The caller's staging path; `None` if the driver makes a private staging.
+    /// The staging path of the request; `None` if the driver stages the volume itself, at a private path.
     fn staging_path(
         &self,
         request: &v1::NodePublishVolumeRequest,
@@ -182,7 +196,7 @@ impl NodeService {
         validate::path("staging_target_path", &request.staging_target_path).map(Some)
     }
 
-    /// The caller's staging, after a check that the kernel still shows it.
+    /// The staging at the path of the request, after a check that the kernel still shows it.
     fn staging_at(&self, volume: &Volume, path: &Path, capability: &Capability) -> Result<Staging, Status> {
         if self.driver.breaks(Sabotage::PublishWithoutStaging) {
             return Ok(staging_of(path, capability));
@@ -194,10 +208,10 @@ impl NodeService {
         })?;
         // If the mount is gone, the pod would write into the empty staging directory.
         if !self.driver.breaks(Sabotage::PublishTrustsItsRecord) && !self.is_prepared(volume, staging)? {
-            let message = format!("the volume was staged at `{}`, and is not any more", path.display());
+            let message = format!("the volume is no longer staged at `{}`", path.display());
             return Err(Status::failed_precondition(message));
         }
-        // The volume's device has failed since. It may work again after it is staged anew.
+        // The device has failed since the volume was staged. After an unstage and a stage it may work again.
         let is_dead = volume.backing == Backing::Loop && mount::has_gone_read_only(path)?;
         if is_dead && !self.driver.breaks(Sabotage::PublishIgnoresDeadFileSystem) {
             return Err(Status::failed_precondition("the file system of the volume has gone read-only"));
@@ -209,7 +223,7 @@ impl NodeService {
         Ok(staging.clone())
     }
 
-    /// The driver's own staging, made now for the first target.
+    /// The driver's private staging of a volume, which all its targets share; makes it for the first one.
     fn private_staging(&self, volume: &Volume, capability: &Capability) -> Result<Staging, Status> {
         let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Read again under the lock: another target may have made the staging.
@@ -228,8 +242,8 @@ impl NodeService {
         Ok(staging)
     }
 
-    /// Undoes a private staging after the last target, and deletes an inline volume.
-    pub(super) fn leave_private(&self, id: &str) -> Result<(), Status> {
+    /// If a volume has no target here any more, undoes its private staging and, if it is inline, deletes it.
+    pub(super) fn release_private_staging(&self, id: &str) -> Result<(), Status> {
         let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let volume = self.driver.volume(id)?;
         if volume.targets_on(&self.name).next().is_some() {
@@ -251,19 +265,21 @@ impl NodeService {
         if taken {
             return Err(Status::already_exists("another volume is published at target_path"));
         }
-        let single = target.capability.mode == Mode::SingleNodeSingleWriter
-            && !self.driver.breaks(Sabotage::PublishIgnoresSingleWriter);
-        let is_again = self.driver.breaks(Sabotage::SingleWriterPublishedOnce);
-        let elsewhere = volume.targets.iter().any(|(other, _)| other != path || is_again);
-        let is_any = target.capability.mode == Mode::SingleNodeMultiWriter
-            && self.driver.breaks(Sabotage::MultiWriterHasOneTarget);
-        if (single || is_any) && elsewhere {
+        let mode = target.capability.mode;
+        let has_one_target = match mode {
+            Mode::SingleNodeSingleWriter => !self.driver.breaks(Sabotage::PublishIgnoresSingleWriter),
+            Mode::SingleNodeMultiWriter => self.driver.breaks(Sabotage::MultiWriterHasOneTarget),
+            _ => false,
+        };
+        let is_refused_again = self.driver.breaks(Sabotage::SingleWriterPublishedOnce);
+        let has_target = volume.targets.keys().any(|other| other != path || is_refused_again);
+        if has_one_target && has_target {
             return Err(Status::failed_precondition("the volume is published to its only writer elsewhere"));
         }
         Ok(())
     }
 
-    /// Whether the volume is already published like this. If so, records the tokens and context of this call.
+    /// Whether the volume is already published at the path as requested. If so, records the call's tokens and context.
     fn is_already_published(&self, volume: &Volume, path: &Path, wanted: &Target) -> Result<bool, Status> {
         let Some(target) = volume.targets.get(path) else {
             if mount::is_mount_point(path)? {

@@ -38,6 +38,6 @@ impl NodeService {
             tracing::info!(volume = volume.id, "undoing an unfinished staging");
             self.undo_staging(volume, staging)?;
         }
-        if volume.created { self.leave_private(&volume.id) } else { Ok(()) }
+        if volume.created { self.release_private_staging(&volume.id) } else { Ok(()) }
     }
 }

@@ -34,7 +34,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::SecretsInLog) {
             tracing::info!(secrets = ?request.secrets, "staging");
         }
-        self.driver.tell_secrets(&request.secrets)?;
+        self.driver.leak_secrets(&request.secrets)?;
         if self.driver.breaks(Sabotage::StageLeavesProcess) {
             drop(std::process::Command::new("sleep").arg("3600").spawn());
         }
