@@ -1,5 +1,5 @@
-//! A program that runs in a container for a user who wants to look around: at the terminal of the run, with the
-//! programs of the machine. Changes a configuration, or starts one process.
+//! Programs of the machine that a user runs in a container, at the terminal of the run. Changes a container's
+//! configuration, starts a process in the container, and moves the terminal between groups of processes.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -12,34 +12,34 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Pid, getpid, setpgid};
 use oci_spec::runtime::{Mount, MountBuilder, Process, Spec};
 
-/// The descriptors on which a container has the user's terminal: input, output and errors.
+/// The descriptors of the user's terminal in a container: for input, output and errors.
 pub const TERMINAL: [RawFd; 3] = [5, 6, 7];
 
-/// The directories of the machine that programs need.
+/// The machine's directories of programs and libraries.
 const PROGRAMS: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 
-/// The files that they look into.
+/// The machine's files and directories that many programs read.
 const FILES: [&str; 5] =
     ["/etc/passwd", "/etc/group", "/etc/ld.so.cache", "/etc/alternatives", "/etc/terminfo"];
 
-/// The `PATH` of a container that has none.
+/// The variable for a container without `PATH`.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Gives a container the machine's programs in place of an image: read-only, and below its volumes.
+/// Adds the machine's programs to a container's mounts, in place of an image: read-only, and before its volumes.
 ///
 /// # Errors
-/// When the place for a volume among them cannot be made.
+/// When a volume's mount point in a directory of programs cannot be created.
 pub fn bring_programs(spec: &mut Spec) -> io::Result<()> {
     let mut mounts = spec.mounts().clone().unwrap_or_default();
     for mount in &mounts {
-        make_place(mount)?;
+        create_mount_point(mount)?;
     }
-    let brought = PROGRAMS.iter().chain(&FILES).filter(|path| Path::new(path).exists());
-    let brought: Vec<Mount> = brought.map(|path| read_only(path)).collect();
-    mounts.splice(0..0, brought);
+    let present = PROGRAMS.iter().chain(&FILES).filter(|path| Path::new(path).exists());
+    let programs: Vec<Mount> = present.map(|path| read_only(path)).collect();
+    mounts.splice(0..0, programs);
     spec.set_mounts(Some(mounts));
     if let Some(process) = spec.process_mut() {
-        give_environment(process);
+        add_variables(process);
     }
     Ok(())
 }
@@ -47,12 +47,12 @@ pub fn bring_programs(spec: &mut Spec) -> io::Result<()> {
 fn read_only(path: &str) -> Mount {
     let options = ["rbind", "rro", "rprivate"].map(str::to_owned).to_vec();
     let mount = MountBuilder::default().destination(path).source(path).typ("bind").options(options);
-    mount.build().expect("it has all that a mount needs")
+    mount.build().expect("no field of a mount is required")
 }
 
-/// A volume that lies among the programs needs a place there, and in there nothing can be made. The machine that is
-/// written to is the sandbox's.
-fn make_place(mount: &Mount) -> io::Result<()> {
+/// Creates the mount point of a volume in a directory of programs, which the container has read-only. The new directory
+/// or file is in the sandbox's layer over the machine's files.
+fn create_mount_point(mount: &Mount) -> io::Result<()> {
     let destination = mount.destination();
     if !PROGRAMS.iter().any(|programs| destination.starts_with(programs)) || destination.exists() {
         return Ok(());
@@ -67,7 +67,8 @@ fn make_place(mount: &Mount) -> io::Result<()> {
     }
 }
 
-fn give_environment(process: &mut Process) {
+/// Adds `PATH`, `HOME` and `TERM`, where the container has no such variable.
+fn add_variables(process: &mut Process) {
     let mut variables = process.env().clone().unwrap_or_default();
     let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
     for variable in [PATH.to_owned(), "HOME=/".to_owned(), format!("TERM={terminal}")] {
@@ -79,18 +80,19 @@ fn give_environment(process: &mut Process) {
     process.set_env(Some(variables));
 }
 
-/// Runs a program to its end. At a terminal it is in the foreground, so that Ctrl-C is for it alone.
+/// Runs a program to its end, and returns its exit code. At a terminal it is in the foreground: Ctrl-C reaches it
+/// alone.
 pub(super) fn run(words: &[String]) -> io::Result<u8> {
     let [program, arguments @ ..] = words else { return Err(io::ErrorKind::InvalidInput.into()) };
     let [input, output, errors] = TERMINAL.map(|number| {
-        // SAFETY: the parent that started this process with a terminal has opened these, and nothing closes them.
+        // SAFETY: a container that runs programs was started with these open, and nothing closes them.
         unsafe { BorrowedFd::borrow_raw(number) }
     });
     let is_terminal = input.is_terminal();
     let mut command = Command::new(program);
     command.args(arguments).stdin(copy(input)?).stdout(copy(output)?).stderr(copy(errors)?);
-    // SAFETY: between fork and exec only system calls are made that are async-signal-safe.
-    unsafe { command.pre_exec(move || if is_terminal { Ok(come_to_the_front()?) } else { Ok(()) }) };
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls.
+    unsafe { command.pre_exec(move || if is_terminal { Ok(enter_foreground()?) } else { Ok(()) }) };
     let ended = command.status()?;
     let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal)).unwrap_or_default();
     Ok(u8::try_from(code).unwrap_or(u8::MAX))
@@ -100,28 +102,29 @@ fn copy(descriptor: BorrowedFd<'_>) -> io::Result<File> {
     descriptor.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Makes this process the terminal's foreground again, after a program in a container.
+/// Puts this process back into the terminal's foreground, after a program in a container.
 pub fn take_terminal_back() {
     if io::stdin().is_terminal() {
-        // An error is ignored: the terminal's shell takes the foreground back when this process ends.
-        let _ = foreground(nix::unistd::getpgrp());
+        // An error is ignored: when this process ends, its shell takes the foreground back anyway.
+        let _ = set_foreground(nix::unistd::getpgrp());
     }
 }
 
-/// Makes the process the terminal's foreground, in a group of its own.
-fn come_to_the_front() -> nix::Result<()> {
+/// Puts this process into a group of its own, and that into the terminal's foreground.
+fn enter_foreground() -> nix::Result<()> {
     let me = getpid();
     setpgid(me, me)?;
-    foreground(me)
+    set_foreground(me)
 }
 
-/// Gives the terminal to a group of processes. One in the background that does so is stopped by default.
-fn foreground(group: Pid) -> nix::Result<()> {
-    // SAFETY: neither handler is a function of ours.
+/// Puts a group of processes into the terminal's foreground. SIGTTOU, which would stop a process that does this from
+/// the background, is ignored meanwhile.
+fn set_foreground(group: Pid) -> nix::Result<()> {
+    // SAFETY: `SigIgn` runs no code in this process.
     let before = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) }?;
-    // An error is ignored: the terminal belongs to another session, and the program runs in the background.
-    // SAFETY: it takes any two numbers.
+    // An error is ignored: then the terminal belongs to another session, and the program runs in the background.
+    // SAFETY: tcsetpgrp reads no memory of this process.
     let _ = unsafe { libc::tcsetpgrp(libc::STDIN_FILENO, group.as_raw()) };
-    // SAFETY: as above.
+    // SAFETY: the handler is the one that was installed before.
     unsafe { signal(Signal::SIGTTOU, before) }.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Orders to a fault file system: a line of JSON each way, one connection an order.
+//! Orders to a fault file system: for each a connection, with a line of JSON in each direction.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::{Operation, Rule, RuleId};
 
-/// The time limit of an answer. The server answers from memory.
+/// The time limit of an answer, which the server gives from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// An order for a fault file system.
@@ -28,7 +28,7 @@ pub(super) enum Order {
 
 /// The answer to an order.
 ///
-/// Not tagged inside, as the orders are: there a map's keys could not be numbers.
+/// Not internally tagged, unlike [`Order`]: serde then reads no map whose keys are numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Answer {
@@ -41,7 +41,7 @@ pub(super) enum Answer {
 /// The counters of a fault file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The number of calls that a rule lets hang.
+    /// The number of calls that hang now.
     pub hanging: usize,
     /// The number of calls of each kind.
     pub calls: BTreeMap<Operation, u64>,
@@ -52,15 +52,15 @@ pub struct Status {
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// It does not listen, or does not answer.
-    #[error("cannot give an order at `{socket}`")]
+    /// The fault file system does not listen, or does not answer.
+    #[error("cannot send an order to the fault file system at `{socket}`")]
     Io {
         socket: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It does not want to.
-    #[error("cannot have the order carried out: {0}")]
+    /// The fault file system answers, but has not carried out the order.
+    #[error("the fault file system has not carried out the order: {0}")]
     Refused(String),
 }
 
@@ -72,17 +72,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Of the one that listens here.
+    /// A client of the fault file system that listens on this socket.
     pub fn new(socket: &Path) -> Client {
         Client { socket: socket.to_owned(), patience: ANSWER }
     }
 
-    /// The same, but waits for an answer only this long.
+    /// The same client with another time limit of an answer.
     pub(super) fn patience(self, patience: Duration) -> Client {
         Client { patience, ..self }
     }
 
-    /// Arms a rule, after those that are armed already.
+    /// Arms a rule. Rules that were armed before it come first.
     pub fn arm(&self, rule: Rule) -> Result<RuleId, ControlError> {
         match self.ask(&Order::Arm { rule })? {
             Answer::Armed { id } => Ok(id),
@@ -91,20 +91,20 @@ impl Client {
     }
 
     pub fn disarm(&self, id: RuleId) -> Result<(), ControlError> {
-        self.tell(&Order::Disarm { id })
+        self.order(&Order::Disarm { id })
     }
 
-    /// Disarms all rules. What hangs goes on hanging.
+    /// Disarms all rules. Calls that hang go on hanging.
     pub fn clear(&self) -> Result<(), ControlError> {
-        self.tell(&Order::Clear)
+        self.order(&Order::Clear)
     }
 
     /// Answers every hanging call with EIO.
     pub fn release(&self) -> Result<(), ControlError> {
-        self.tell(&Order::Release)
+        self.order(&Order::Release)
     }
 
-    /// Asks how it is doing.
+    /// Reads the counters.
     pub fn status(&self) -> Result<Status, ControlError> {
         match self.ask(&Order::Status)? {
             Answer::Status { status } => Ok(status),
@@ -112,18 +112,18 @@ impl Client {
         }
     }
 
-    /// From now on writes down every change of one file, in order, for [`WriteLog`](super::WriteLog) to read;
-    /// `to` gets the log, and `to` with `.base` what the file holds now.
+    /// Begins a log of the changes of one file, in their order, for [`WriteLog`](super::WriteLog) to read. The log is
+    /// written to `to`, and the present content of the file to `to` with `.base`.
     pub fn log(&self, path: &Path, to: &Path) -> Result<(), ControlError> {
-        self.tell(&Order::Log { path: path.to_owned(), to: to.to_owned() })
+        self.order(&Order::Log { path: path.to_owned(), to: to.to_owned() })
     }
 
-    /// Puts a mark into the log: what was promised until now must be in every later state.
+    /// Puts a mark into the log: data that the writer was promised before it must be in every later state.
     pub fn mark(&self, label: &str) -> Result<(), ControlError> {
-        self.tell(&Order::Mark { label: label.to_owned() })
+        self.order(&Order::Mark { label: label.to_owned() })
     }
 
-    fn tell(&self, order: &Order) -> Result<(), ControlError> {
+    fn order(&self, order: &Order) -> Result<(), ControlError> {
         match self.ask(order)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
@@ -143,7 +143,7 @@ impl Client {
 }
 
 fn unexpected(answer: &Answer) -> ControlError {
-    ControlError::Refused(format!("it answered {answer:?}"))
+    ControlError::Refused(format!("unexpected answer {answer:?}"))
 }
 
 pub(super) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {

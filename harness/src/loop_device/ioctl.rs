@@ -1,4 +1,4 @@
-//! The calls on a loop device that no crate wraps.
+//! The ioctls of a loop device, which no crate wraps.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,7 +12,7 @@ pub(super) fn config(backing: RawFd, flags: u32, options: &LoopOptions) -> raw::
     let mut info = empty();
     info.lo_flags = flags;
     info.lo_offset = options.offset;
-    // Shown by GET_STATUS64 and nowhere else: it tells a person whose device this is.
+    // Only GET_STATUS64 shows this name, by which a person recognises the device.
     let name = b"volproof";
     info.lo_file_name[..name.len()].copy_from_slice(name);
     raw::loop_config {
@@ -23,13 +23,13 @@ pub(super) fn config(backing: RawFd, flags: u32, options: &LoopOptions) -> raw::
     }
 }
 
-/// Attaches file and settings in one step; EBUSY if the device has a file already.
+/// Attaches a file to the device and applies the settings, in one step. EBUSY if the device has a file already.
 pub(super) fn configure(device: RawFd, config: &raw::loop_config) -> io::Result<()> {
     // SAFETY: LOOP_CONFIGURE reads one loop_config.
     check(unsafe { libc::ioctl(device, raw::LOOP_CONFIGURE as _, std::ptr::from_ref(config)) })
 }
 
-/// The attached file; ENXIO if there is none.
+/// The device's file and settings. ENXIO if it has no file.
 pub(super) fn status(device: RawFd) -> io::Result<raw::loop_info64> {
     let mut info = empty();
     // SAFETY: LOOP_GET_STATUS64 writes one loop_info64.
@@ -37,7 +37,7 @@ pub(super) fn status(device: RawFd) -> io::Result<raw::loop_info64> {
     Ok(info)
 }
 
-/// Marks the device to be detached at its last close.
+/// Has the kernel detach the file at the last close of the device.
 pub(super) fn clear(device: RawFd) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     check(unsafe { libc::ioctl(device, raw::LOOP_CLR_FD as _, 0) })

@@ -1,7 +1,7 @@
-//! Statuses for answers of a driver that no gRPC client can read, and for missing answers. Touches nothing.
+//! Statuses in place of a driver's answers that no gRPC client can read, and of missing answers. Touches nothing.
 //!
-//! The client library makes up a status for each. Here its message is replaced by one that says what happened, and by
-//! which the kind is recognised later: a status has no other field for that.
+//! The client library makes up a status for each. Its message is replaced here by one that names the defect. Later the
+//! defect is recognised by the beginning of that message, since a status has no other field for it.
 
 use std::error::Error;
 
@@ -9,12 +9,12 @@ use contracts::event::Unreadable;
 use csi_proto::json::JsonError;
 use tonic::{Code, Status};
 
-/// The largest answer that is read, as by the kubelet and the controllers of a cluster: gRPC's default.
+/// The largest answer that is read: gRPC's default, as for the kubelet and the controllers of a cluster.
 pub(super) const LARGEST_ANSWER: usize = 4 << 20;
 
-/// The code and the beginning of the message of such a status.
-fn mark(of: Unreadable) -> (Code, &'static str) {
-    match of {
+/// The code of the status for a defect, and the beginning of its message.
+fn code_and_prefix(defect: Unreadable) -> (Code, &'static str) {
+    match defect {
         Unreadable::NoHttp => (Code::Unavailable, "the driver's socket carries no HTTP/2"),
         Unreadable::NoGrpc => (Code::Unknown, "the driver's answer is no gRPC"),
         Unreadable::NoMessage => (Code::Internal, "the driver's answer is no message of this call"),
@@ -25,60 +25,65 @@ fn mark(of: Unreadable) -> (Code, &'static str) {
     }
 }
 
-/// Why the answer of a call could not be read, if that is why the call failed.
+/// The defect of the driver's answer, if the call failed because its answer could not be read.
 pub fn unreadable(status: &Status) -> Option<Unreadable> {
-    Unreadable::ALL.into_iter().find(|one| {
-        let (code, words) = mark(*one);
-        status.code() == code && status.message().starts_with(words)
+    Unreadable::ALL.into_iter().find(|defect| {
+        let (code, prefix) = code_and_prefix(*defect);
+        status.code() == code && status.message().starts_with(prefix)
     })
 }
 
 const NO_ANSWER: &str = "the driver did not answer in time";
 
-/// The status of a call that was not answered in its time.
+/// The status of a call without an answer in time.
 pub(crate) fn no_answer() -> Status {
     Status::deadline_exceeded(NO_ANSWER)
 }
 
-/// Whether a call failed since there was no answer in its time. A driver may say DEADLINE_EXCEEDED as well.
+/// Whether a call failed because no answer came in time. False if the driver itself answered DEADLINE_EXCEEDED.
 pub fn is_unanswered(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && status.message() == NO_ANSWER
 }
 
-pub(super) fn status(of: Unreadable, detail: &str) -> Status {
-    let (code, words) = mark(of);
-    Status::new(code, format!("{words}: {detail}"))
+pub(super) fn status(defect: Unreadable, detail: &str) -> Status {
+    let (code, prefix) = code_and_prefix(defect);
+    Status::new(code, format!("{prefix}: {detail}"))
 }
 
-/// Replaces a status that the client library made up, with the code that other libraries use for it.
+/// The beginnings of the client library's messages for an answer that is not gRPC's.
+const NO_GRPC: [&str; 5] = [
+    "grpc-status header missing",
+    "protocol error: missing grpc-status",
+    "protocol error: received message with invalid compression flag",
+    "Missing response message",
+    "Unexpected EOF decoding stream",
+];
+
+/// The beginnings of its causes for a stream that ends without an answer, and the ends of those for a cancelled one.
+const STREAM_ERROR: [&str; 2] = ["stream error detected: ", "stream error received: "];
+const CANCELLED: [&str; 2] = ["stream no longer needed", "refused stream"];
+
+/// The status of a failed call. One that the client library made up for an unreadable or a missing answer is replaced
+/// by one that names the defect, with the code that other libraries use for it.
 pub(crate) fn explained(found: Status) -> Status {
     let message = found.message();
     if let Some(size) = message.strip_prefix("Error, decoded message length too large: found ") {
         let size = size.split(' ').next().unwrap_or_default();
         return status(Unreadable::TooLarge, &format!("{size} bytes"));
     }
-    let cause = root(&found);
+    let cause = last_cause(&found);
+    // The library's own clock for `grpc-timeout` has run out.
     if found.code() == Code::Cancelled && cause == "Timeout expired" {
-        // The library's own clock for `grpc-timeout` has run out; the driver has not answered.
         return no_answer();
     }
-    // The library's messages for a peer without HTTP/2, and for a response that is not gRPC's.
-    let is_no_grpc = [
-        "grpc-status header missing",
-        "protocol error: missing grpc-status",
-        "protocol error: received message with invalid compression flag",
-        "Missing response message",
-        "Unexpected EOF decoding stream",
-    ];
-    let is_no_answer = ["stream error detected: ", "stream error received: "];
-    let is_cancelled = cause.ends_with("stream no longer needed") || cause.ends_with("refused stream");
-    if is_no_grpc.iter().any(|words| message.starts_with(words)) {
+    if NO_GRPC.iter().any(|prefix| message.starts_with(prefix)) {
         return status(Unreadable::NoGrpc, message);
     }
     if cause.starts_with("connection error detected: ") {
         return status(Unreadable::NoHttp, &cause);
     }
-    if !is_cancelled && is_no_answer.iter().any(|words| cause.starts_with(words)) {
+    let is_cancelled = CANCELLED.iter().any(|suffix| cause.ends_with(suffix));
+    if !is_cancelled && STREAM_ERROR.iter().any(|prefix| cause.starts_with(prefix)) {
         return status(Unreadable::NoGrpc, &cause);
     }
     if message.starts_with("failed to decode Protobuf message") {
@@ -87,19 +92,19 @@ pub(crate) fn explained(found: Status) -> Status {
     found
 }
 
-/// The status of an answer that is OK, if its bytes are not the message of the call.
+/// The status in place of an OK answer whose bytes are not the response message of the call.
 pub(super) fn misread(path: &str, bytes: &[u8]) -> Option<Status> {
     match csi_proto::json::response(path, bytes) {
         Err(JsonError::Decode { message, source }) => {
             Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
         }
-        // Other statuses are passed on unchanged.
+        // Good messages, and methods that CSI does not have, pass unchanged.
         _ => None,
     }
 }
 
-/// The last cause of a status; empty without one.
-fn root(status: &Status) -> String {
+/// The last error in the chain of a status's causes; empty if it has none.
+fn last_cause(status: &Status) -> String {
     let mut last: Option<&(dyn Error + 'static)> = status.source();
     while let Some(cause) = last.and_then(Error::source) {
         last = Some(cause);
@@ -112,21 +117,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_is_known_again_by_its_words() {
-        for one in Unreadable::ALL {
-            assert_eq!(unreadable(&status(one, "x")), Some(one));
+    fn defect_is_recognised_in_its_status() {
+        for defect in Unreadable::ALL {
+            assert_eq!(unreadable(&status(defect, "x")), Some(defect));
         }
-        for honest in [
+        for of_driver in [
             Status::resource_exhausted("no space is left for the volume"),
             Status::internal("the disk is gone"),
             Status::unknown("?"),
         ] {
-            assert_eq!(unreadable(&explained(honest)), None);
+            assert_eq!(unreadable(&explained(of_driver)), None);
         }
     }
 
     #[test]
-    fn words_of_the_client_library_are_explained() {
+    fn messages_of_the_client_library_name_a_defect() {
         for (found, expected) in [
             (Status::unknown("protocol error: missing grpc-status trailer, …"), Unreadable::NoGrpc),
             (Status::internal("Missing response message."), Unreadable::NoGrpc),
@@ -146,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_held_against_the_message_of_their_call() {
+    fn response_must_decode_as_the_message_of_its_call() {
         let create = "/csi.v1.Controller/CreateVolume";
         assert!(misread(create, &[]).is_none());
-        // A tag that no protobuf has, and a number in place of the volume.
+        // An invalid protobuf tag, and a number in the field of the volume.
         for wrong in [&[0xff][..], &[0x08, 0x01]] {
             assert_eq!(misread(create, wrong).as_ref().and_then(unreadable), Some(Unreadable::NoMessage));
         }

@@ -1,4 +1,4 @@
-//! One CSI call in a story: its object, its result and the number of tries. Touches nothing.
+//! A CSI call in a story: its volume, its pod, its result and the number of tries. Touches nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::symbols::Symbols;
 
-/// A call, or several tries of one that failed alike.
+/// A call, or several tries of it in a row that failed with the same error.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {
     pub(super) id: u64,
@@ -23,14 +23,14 @@ pub(super) struct Call {
 struct Ended {
     code: String,
     message: String,
-    /// Whether the driver itself put the call off.
+    /// Whether the driver itself answered that it cannot do the call now.
     is_put_off: bool,
     at: f64,
     times: usize,
 }
 
 impl Call {
-    /// A call, if it is part of a story: calls that only read and the harness's own are left out.
+    /// A call, if it changes the node; stories leave out the others.
     pub(super) fn start(start: &RpcStart, t_ms: f64, symbols: &Symbols) -> Option<Self> {
         let verb = verb(&start.method)?;
         let text = |key: &str| start.req.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Call {
         self.ended = Some(Ended { code: end.code.clone(), message, is_put_off, at: t_ms, times: 1 });
     }
 
-    /// Whether the driver put this call off, and a later one is the same again.
+    /// Whether the driver put this call off, and a later one repeats it.
     pub(super) fn is_tried_again_by(&self, later: &Self) -> bool {
         self.is_same_call(later) && self.ended.as_ref().is_some_and(|ended| ended.is_put_off)
     }
@@ -60,7 +60,7 @@ impl Call {
         self.verb == later.verb && self.pod == later.pod && self.volume == later.volume
     }
 
-    /// Counts a later try if it is the same call with the same error. Returns whether it is.
+    /// Counts a later call as another try of this one if it repeats the call and the error. Returns whether it does.
     pub(super) fn absorbs(&mut self, later: &Self) -> bool {
         let same_call = self.is_same_call(later);
         let (Some(mine), Some(theirs)) = (&mut self.ended, &later.ended) else { return false };
@@ -72,7 +72,7 @@ impl Call {
         same_call && alike
     }
 
-    /// The text beside the call; empty if it was OK.
+    /// The text behind the call in a story; empty if it was OK.
     pub(super) fn result(&self, spans: bool) -> String {
         let Some(ended) = &self.ended else { return "under way".to_owned() };
         if ended.code == "OK" {
@@ -102,7 +102,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// The word for a method that changes the node; `None` for all others.
+/// The word for a method in a story; `None` if it does not change the node.
 fn verb(method: &str) -> Option<&'static str> {
     Some(match method {
         "NodeStageVolume" => "Stage",
@@ -114,7 +114,7 @@ fn verb(method: &str) -> Option<&'static str> {
     })
 }
 
-/// `FailedPrecondition`, as traces spell it, is `FAILED_PRECONDITION` in the specification.
+/// CSI's spelling of a code: `FAILED_PRECONDITION` for `FailedPrecondition` in a trace.
 fn upper_snake(code: &str) -> String {
     let mut text = String::new();
     for (at, c) in code.char_indices() {
