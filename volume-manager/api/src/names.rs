@@ -1,7 +1,7 @@
-//! Names that must not be mixed up, each a type of its own, and how some of them are made.
+//! A type for each kind of name, so that they cannot be mixed up, and the computed names among them.
 //!
-//! A name is only a string with a meaning: nothing here reads or writes anything. Names that become part of
-//! a path are checked where objects enter (see [`is_path_component`]), not each time a path is made.
+//! Nothing here reads or writes anything. A name that becomes part of a path is checked once, with
+//! [`is_path_component`], when the manager takes in its object, and not each time a path is made.
 
 use std::fmt;
 
@@ -16,12 +16,11 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            #[doc = concat!("Takes a string for a [`", stringify!($name), "`].")]
+            /// The string is not checked.
             pub fn new(name: impl Into<String>) -> Self {
                 Self(name.into())
             }
 
-            /// The name as it is written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -54,7 +53,7 @@ macro_rules! name {
 }
 
 name! {
-    /// The UID of a pod, which names its directory and is its identity everywhere in the manager.
+    /// The UID of a pod. The manager identifies pods by it, and names their directories after it.
     PodUid
 }
 name! {
@@ -62,13 +61,13 @@ name! {
     NodeName
 }
 name! {
-    /// The unique name of a volume on this node: `<plugin>/<what the plugin calls it>`, or
-    /// `<plugin>/<pod uid>-<inner name>` for volumes that no two pods share.
+    /// The unique name of a volume on this node: `<plugin>/<the plugin's name for it>`, or
+    /// `<plugin>/<pod uid>-<inner name>` for a volume of one pod.
     VolumeName
 }
 name! {
-    /// The inner name of a volume, `Spec.Name()`: the name of the PersistentVolume, or for an inline volume
-    /// its name in the pod. It names directories.
+    /// The inner name of a volume, the kubelet's `Spec.Name()`: the name of the PersistentVolume, or of an inline
+    /// volume in the pod. Directories are named after it.
     SpecName
 }
 name! {
@@ -76,7 +75,7 @@ name! {
     OuterName
 }
 name! {
-    /// The name of a CSI driver, as its CSIDriver object and its registration have it.
+    /// The name of a CSI driver, in its CSIDriver object and its registration.
     DriverName
 }
 name! {
@@ -97,19 +96,19 @@ name! {
 }
 
 impl PluginName {
-    /// The name as a directory: every `/` becomes `~`.
+    /// The name of the plugin's directories: every `/` becomes `~`.
     pub fn escaped(&self) -> String {
         escape(&self.0)
     }
 
-    /// The plugin whose [`escaped`](Self::escaped) name a directory has.
+    /// The plugin of a directory, from the directory's [`escaped`](Self::escaped) name.
     pub fn from_escaped(directory: &str) -> Self {
         Self(directory.replace('~', "/"))
     }
 }
 
 impl VolumeName {
-    /// The name of a volume that every pod on this node shares.
+    /// The name of a volume that is the same for every pod on this node.
     pub fn shared(plugin: &PluginName, volume: &str) -> Self {
         Self(format!("{plugin}/{volume}"))
     }
@@ -119,8 +118,8 @@ impl VolumeName {
         Self(format!("{plugin}/{pod}-{inner}"))
     }
 
-    /// Takes the name apart into its plugin (`a/b`) and what the plugin calls the volume, which may hold
-    /// further slashes. `None` if there are fewer than two slashes.
+    /// The plugin (`a/b`), and the plugin's name for the volume, which may contain further slashes. `None` if there
+    /// are fewer than two slashes.
     pub fn split(&self) -> Option<(PluginName, &str)> {
         let second = self.0.match_indices('/').nth(1)?.0;
         Some((PluginName::new(&self.0[..second]), &self.0[second + 1..]))
@@ -128,15 +127,15 @@ impl VolumeName {
 }
 
 impl AttachmentName {
-    /// The name of the VolumeAttachment of one volume to one node: a hash of the three, put together
-    /// without a separator, as the external attacher and the kubelet both compute it.
+    /// The name of the VolumeAttachment of a volume to a node: a hash of handle, driver and node without separators,
+    /// as the external attacher and the kubelet both compute it.
     pub fn of(handle: &VolumeHandle, driver: &DriverName, node: &NodeName) -> Self {
         Self(format!("csi-{}", sha256_hex(&[handle.as_str(), driver.as_str(), node.as_str()])))
     }
 }
 
 impl VolumeHandle {
-    /// The handle the node makes up for an inline ephemeral volume.
+    /// The handle that the node gives to an inline ephemeral volume.
     pub fn ephemeral(pod: &PodUid, inner: &SpecName) -> Self {
         Self(format!("csi-{}", sha256_hex(&[pod.as_str(), inner.as_str()])))
     }
@@ -155,7 +154,6 @@ pub struct Namespaced {
 }
 
 impl Namespaced {
-    /// Puts a namespace and a name together.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -173,13 +171,13 @@ impl fmt::Debug for Namespaced {
     }
 }
 
-/// Replaces every `/` by `~`, so that a name is one component of a path.
+/// Replaces every `/` by `~`, so that the name is one component of a path.
 pub fn escape(name: &str) -> String {
     name.replace('/', "~")
 }
 
-/// Whether a name is exactly one component of a path and stays in its directory: not empty, not `.` or
-/// `..`, and without a slash or a zero byte. Everything that names a directory is asked this once.
+/// Whether a name is exactly one component of a path, and cannot lead out of its directory: not empty, not `.` or
+/// `..`, and without a slash or a zero byte.
 pub fn is_path_component(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
@@ -197,21 +195,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_name_survives_being_a_directory() {
+    fn plugin_is_known_from_its_directory() {
         let plugin = PluginName::new("kubernetes.io/empty-dir");
         assert_eq!(plugin.escaped(), "kubernetes.io~empty-dir");
         assert_eq!(PluginName::from_escaped(&plugin.escaped()), plugin);
     }
 
     #[test]
-    fn a_volume_name_splits_at_its_second_slash() {
+    fn volume_name_splits_at_its_second_slash() {
         let name = VolumeName::new("kubernetes.io/nfs/server/export/a");
         assert_eq!(name.split(), Some((PluginName::new("kubernetes.io/nfs"), "server/export/a")));
         assert_eq!(VolumeName::new("kubernetes.io/nfs").split(), None);
     }
 
     #[test]
-    fn hashes_are_of_the_parts_without_a_separator() {
+    fn hashes_have_no_separator_between_the_parts() {
         let one = AttachmentName::of(&"ab".into(), &"c".into(), &"d".into());
         let other = AttachmentName::of(&"a".into(), &"bc".into(), &"d".into());
         assert_eq!(one, other);
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_never_leaves_its_directory() {
+    fn path_component_stays_in_its_directory() {
         for good in ["a", "a.b", "...", "pvc-1"] {
             assert!(is_path_component(good), "{good}");
         }

@@ -1,4 +1,4 @@
-//! Pods, as far as their volumes go.
+//! Pods: the fields that matter to their volumes and containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,45 +15,45 @@ use crate::names::{ContainerName, DriverName, OuterName, PodUid};
 pub struct Pod {
     /// Metadata. The UID is the pod's identity.
     pub meta: Meta,
-    /// The node it is bound to.
+    /// The node that the pod is bound to; empty before.
     pub node: String,
-    /// The service account tokens are made for.
+    /// The service account of the pod's tokens.
     pub service_account: String,
     pub volumes: Vec<PodVolume>,
-    /// Its containers of all kinds: init, then regular, then ephemeral.
+    /// First the init containers and sidecars, then the regular containers, then the ephemeral ones.
     pub containers: Vec<Container>,
-    /// Limits and requests of all its containers together, as written: `limits.memory` and so on.
+    /// Limits and requests of the pod as a whole, as written: `limits.memory` and so on.
     pub resources: BTreeMap<String, String>,
-    /// The security context of all its containers.
+    /// The security context for all containers.
     pub security: PodSecurity,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or empty.
     pub phase: String,
-    /// Its addresses, for its hosts file.
+    /// The pod's addresses, for its hosts file and variables.
     pub ips: Vec<String>,
     pub host_ips: Vec<String>,
-    /// Whether it uses the network of its node.
+    /// Whether the pod uses the network of its node.
     pub host_network: bool,
-    /// The host name it asked for.
+    /// The requested host name; empty for the pod's name.
     pub hostname: String,
-    /// The host name that overrides all others, even if it is empty.
+    /// A host name that overrides all others, even if it is empty.
     pub hostname_override: Option<String>,
-    /// The subdomain it asked for.
+    /// The requested subdomain; empty for none.
     pub subdomain: String,
-    /// Whether its containers have variables of the API's service only (`enableServiceLinks: false`).
+    /// Whether containers have variables for no service but the API's (`enableServiceLinks: false`).
     pub without_services: bool,
-    /// Addresses it wants in its hosts file, with their names.
+    /// Further lines for the hosts file.
     pub host_aliases: Vec<HostAlias>,
-    /// Whether it runs in a user namespace of its own.
+    /// Whether the pod has a user namespace of its own.
     pub user_namespace: bool,
-    /// Whether it sees the processes of its node.
+    /// Whether the pod is in the PID namespace of its node.
     pub host_pid: bool,
-    /// Whether it shares memory with its node.
+    /// Whether the pod is in the IPC namespace of its node.
     pub host_ipc: bool,
-    /// Whether its containers see each other's processes.
+    /// Whether the containers share one PID namespace.
     pub shares_processes: bool,
-    /// Seconds it is given to end.
+    /// The seconds that the containers have to end.
     pub termination_grace: Option<i64>,
-    /// Whether its priority class is `system-node-critical`.
+    /// Whether the priority class is `system-node-critical`.
     pub node_critical: bool,
 }
 
@@ -61,24 +61,24 @@ pub struct Pod {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSecurity {
-    /// The group volumes are given to.
+    /// The group that owns the volumes' files.
     pub fs_group: Option<u32>,
-    /// Whether a volume whose root already has the group is left alone.
+    /// Whether the owners of a volume stay unchanged if its root directory already has the group.
     pub fs_group_on_root_mismatch: bool,
-    /// The user containers run as unless they say otherwise.
+    /// The user of containers that name none.
     pub run_as_user: Option<u32>,
     pub supplemental_groups: Vec<u32>,
-    /// `Merge` or `Strict`: whether the image adds groups of its user; empty for the default.
+    /// `Merge` or `Strict`: with or without the groups that the image gives to its user; empty for the default.
     pub supplemental_groups_policy: String,
     /// The confinement of containers without one of their own.
     pub confinement: Confinement,
-    /// The SELinux label containers run with unless they say otherwise.
+    /// The SELinux label of containers that name none.
     pub selinux: Option<SeLinuxOptions>,
-    /// Whether labels are set by walking the volume and never by a mount option.
+    /// Whether each file of a volume is labelled, instead of the whole volume by a mount option.
     pub selinux_recursive: bool,
 }
 
-/// Parts of an SELinux label; empty ones come from the system's defaults.
+/// The parts of an SELinux label; an empty part is the system's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SeLinuxOptions {
@@ -90,24 +90,24 @@ pub struct SeLinuxOptions {
     pub level: String,
 }
 
-/// A line of `hostAliases`.
+/// An address in the hosts file, with its names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostAlias {
     pub ip: String,
     pub names: Vec<String>,
 }
 
-/// When a container runs.
+/// The time in which a container runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ContainerKind {
-    /// Before the others, to its end.
+    /// Ends before the next container starts.
     Init,
-    /// Before the others, and on beside them: an init container that is always restarted.
+    /// Starts among the init containers and runs until the pod ends: an init container with `restartPolicy: Always`.
     Sidecar,
-    /// For the life of the pod.
+    /// Starts after the init containers.
     #[default]
     Regular,
-    /// Added later, to look at the others.
+    /// Is added to a pod that runs, to inspect it.
     Ephemeral,
 }
 
@@ -115,18 +115,16 @@ pub enum ContainerKind {
 #[serde(default)]
 pub struct Container {
     pub name: String,
-    /// When it runs.
     pub kind: ContainerKind,
-    /// The volumes it sees as directories.
+    /// The volumes that the container has as directories.
     pub mounts: Vec<VolumeMount>,
-    /// The volumes it sees as devices.
+    /// The volumes that the container has as devices.
     pub devices: Vec<VolumeDevice>,
-    /// The user it runs as.
+    /// The user, where it differs from the pod's.
     pub run_as_user: Option<u32>,
     pub selinux: Option<SeLinuxOptions>,
-    /// Whether the container is privileged.
     pub privileged: bool,
-    /// The privileges of its own security context.
+    /// Further privileges in the container's security context.
     pub powers: Powers,
     /// The confinement, where it differs from the pod's.
     pub confinement: Confinement,
@@ -134,19 +132,18 @@ pub struct Container {
     pub ports: Vec<Port>,
     /// The preStop hook, in the API's JSON.
     pub pre_stop: Option<String>,
-    /// The container whose processes it sees, if it is an ephemeral one; empty for none.
+    /// For an ephemeral container: the container whose PID namespace it joins; empty for none.
     pub target: String,
-    /// The most ephemeral storage it may use.
     pub ephemeral_storage_limit: Option<Bytes>,
-    /// Its resource limits and requests as written, for the downward API (`limits.cpu` and so on).
+    /// Limits and requests as written, for the downward API: `limits.cpu` and so on.
     pub resources: BTreeMap<String, String>,
-    /// The path of its termination message; empty for none.
+    /// The path of the termination message; empty for none.
     pub termination_message_path: String,
-    /// `File` or `FallbackToLogsOnError`: where they are looked for.
+    /// `File` or `FallbackToLogsOnError`: the source of the termination message.
     pub termination_message_policy: String,
-    /// Objects whose keys are all variables of the container.
+    /// `envFrom`: config maps and secrets, each key of which is a variable.
     pub imports: Vec<Import>,
-    /// Its own variables, in order.
+    /// `env`: single variables, in order.
     pub environment: Vec<Variable>,
 }
 
@@ -158,11 +155,11 @@ pub struct VolumeMount {
     pub volume: String,
     /// The path in the container.
     pub path: String,
-    /// Whether it is read-only there.
+    /// Whether the mount is read-only in the container.
     pub read_only: bool,
     /// `Enabled`, `IfPossible` or `Disabled`; empty for the default.
     pub recursive_read_only: String,
-    /// The directory of the volume; empty for its root.
+    /// The path in the volume that is mounted; empty for the volume's root.
     pub sub_path: String,
     /// `subPathExpr`: a sub-path with variables of the environment; empty for none.
     pub sub_path_expr: String,
@@ -181,7 +178,7 @@ pub struct VolumeDevice {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PodVolume {
-    /// Its name, which containers refer to.
+    /// The name by which containers refer to the volume.
     pub name: OuterName,
     pub source: VolumeSource,
 }
@@ -190,25 +187,24 @@ pub struct PodVolume {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum VolumeSource {
     Claim {
-        /// Its name, in the pod's namespace.
+        /// The name of a claim in the pod's namespace.
         claim: String,
-        /// Whether the pod only reads it.
+        /// Whether the pod has the volume read-only.
         read_only: bool,
     },
-    /// A claim that is made for the pod and dies with it; its name is `<pod>-<volume>`.
+    /// A claim that is created for the pod and deleted with it; its name is `<pod>-<volume>`.
     Ephemeral { template: Box<ClaimTemplate> },
     /// A CSI volume that exists only for this pod.
     Csi(InlineCsi),
     EmptyDir {
         /// `""`, `Memory` or `HugePages…`.
         medium: String,
-        /// The most it may hold.
         size_limit: Option<Bytes>,
     },
     /// A path of the node.
     HostPath {
         path: String,
-        /// The required type; empty for any.
+        /// The required type of the path, such as `Directory`; empty for any.
         kind: String,
     },
     /// An export of an NFS server.
@@ -226,13 +222,13 @@ pub enum VolumeSource {
     /// Fields of the pod as files.
     DownwardApi {
         items: Vec<DownwardItem>,
-        /// Mode of files that give none.
+        /// The mode of files without one of their own.
         default_mode: u32,
     },
-    /// Several of these in one directory.
+    /// Files from several sources in one directory.
     Projected {
         sources: Vec<Projection>,
-        /// Mode of files that give none.
+        /// The mode of files without one of their own.
         default_mode: u32,
     },
     /// The content of an image.
@@ -242,12 +238,12 @@ pub enum VolumeSource {
         /// `Always`, `Never` or `IfNotPresent`; empty for the default.
         pull_policy: String,
     },
-    /// A git repository, which nothing mounts any more.
+    /// A git repository. Kubernetes no longer mounts these.
     GitRepo {
         /// Its URL.
         repository: String,
     },
-    /// A kind this manager has no plugin for.
+    /// A kind that no plugin of this manager supports.
     Other {
         /// The name of the field.
         kind: String,
@@ -262,9 +258,9 @@ pub struct InlineCsi {
     pub fs_type: String,
     /// Whether it is published read-only.
     pub read_only: bool,
-    /// Handed to the driver.
+    /// The attributes for the driver, part of its `volume_context`.
     pub attributes: BTreeMap<String, String>,
-    /// The secret of its publish call, in the pod's namespace.
+    /// The secret for NodePublishVolume, in the pod's namespace.
     pub secret: Option<String>,
 }
 
@@ -279,11 +275,11 @@ impl Default for DriverName {
 #[serde(default)]
 pub struct Content {
     pub name: String,
-    /// The keys wanted and their files; empty for all keys.
+    /// The selected keys and their files; empty for all keys.
     pub items: Vec<KeyFile>,
-    /// Mode of files that give none.
+    /// The mode of files without one of their own.
     pub default_mode: u32,
-    /// Whether it may be missing.
+    /// Whether the object or one of its keys may be missing.
     pub optional: bool,
 }
 
@@ -296,7 +292,7 @@ pub struct KeyFile {
     pub mode: Option<u32>,
 }
 
-/// A field as a file.
+/// A field of the pod, or a resource of a container, as a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DownwardItem {
@@ -306,9 +302,9 @@ pub struct DownwardItem {
     pub field: String,
     /// A resource, such as `limits.cpu`; empty for a field.
     pub resource: String,
-    /// The container with the resource.
+    /// The container whose resource it is.
     pub container: String,
-    /// The divisor of the amount.
+    /// The unit in which the amount of the resource is written; empty for one.
     pub divisor: String,
     pub mode: Option<u32>,
 }
@@ -331,7 +327,7 @@ pub enum Projection {
         /// The file, relative to the volume.
         path: String,
     },
-    /// A kind this manager does not project.
+    /// A kind that this manager does not project.
     Other {
         /// The name of the field.
         kind: String,
@@ -339,19 +335,19 @@ pub enum Projection {
 }
 
 impl Pod {
-    /// The most of something that its containers use at any time: init containers take turns, each beside the sidecars
-    /// that were started before it, and the others run together.
+    /// The largest amount that the pod's containers use at one time. Init containers run one after the other, each
+    /// beside the sidecars that started before it; then the regular containers and all sidecars run together.
     pub fn most_used(&self, used: impl Fn(&Container) -> u64) -> u64 {
         let (mut together, mut sidecars, mut starting) = (0_u64, 0_u64, 0_u64);
         for container in &self.containers {
-            let own = used(container);
+            let amount = used(container);
             match container.kind {
-                ContainerKind::Regular => together = together.saturating_add(own),
+                ContainerKind::Regular => together = together.saturating_add(amount),
                 ContainerKind::Sidecar => {
-                    sidecars = sidecars.saturating_add(own);
+                    sidecars = sidecars.saturating_add(amount);
                     starting = starting.max(sidecars);
                 }
-                ContainerKind::Init => starting = starting.max(sidecars.saturating_add(own)),
+                ContainerKind::Init => starting = starting.max(sidecars.saturating_add(amount)),
                 ContainerKind::Ephemeral => {}
             }
         }
@@ -362,17 +358,17 @@ impl Pod {
         PodUid::new(&self.meta.uid)
     }
 
-    /// Names of the volumes some container mounts.
+    /// The names of the volumes that some container has as a directory.
     pub fn mounted(&self) -> BTreeSet<OuterName> {
         self.containers.iter().flat_map(|c| &c.mounts).map(|m| OuterName::new(&m.volume)).collect()
     }
 
-    /// Names of the volumes some container has as a device.
+    /// The names of the volumes that some container has as a device.
     pub fn devices(&self) -> BTreeSet<OuterName> {
         self.containers.iter().flat_map(|c| &c.devices).map(|d| OuterName::new(&d.volume)).collect()
     }
 
-    /// The name of the claim behind one of its volumes. A generic ephemeral volume's claim is named after both.
+    /// The name of the claim of a volume. The claim of a generic ephemeral volume is named after pod and volume.
     pub fn claim(&self, volume: &PodVolume) -> Option<String> {
         match &volume.source {
             VolumeSource::Claim { claim, .. } => Some(claim.clone()),
@@ -381,12 +377,12 @@ impl Pod {
         }
     }
 
-    /// The names of all claims it refers to.
+    /// The names of the claims of all volumes.
     pub fn claims(&self) -> impl Iterator<Item = String> {
         self.volumes.iter().filter_map(|volume| self.claim(volume))
     }
 
-    /// The names of the claims behind the volumes that its containers use.
+    /// The names of the claims of the volumes that some container uses.
     pub fn claims_of_containers(&self) -> impl Iterator<Item = String> {
         let (mounted, devices) = (self.mounted(), self.devices());
         let used =
@@ -394,7 +390,7 @@ impl Pod {
         used.filter_map(|volume| self.claim(volume))
     }
 
-    /// The user of all containers; `None` if one differs or has none.
+    /// The user that all containers have; `None` if they differ, or one has no user.
     pub fn common_user(&self) -> Option<u32> {
         let mut users = self.containers.iter().map(|c| c.run_as_user.or(self.security.run_as_user));
         let first = users.next()??;

@@ -8,15 +8,15 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Watches any number of directories. It reports that something changed and not what: list the directory
-/// after adding it, and again after each change.
+/// Watches any number of directories. A change is reported without its directory and name: list the directories after
+/// adding them, and again after each change.
 #[derive(Debug)]
 pub struct DirWatch {
     events: AsyncFd<OwnedFd>,
 }
 
 impl DirWatch {
-    /// Watches no directory yet.
+    /// A watch without directories.
     pub fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // SAFETY: the descriptor is owned by the `AsyncFd` itself, which never gives it away, so it stays
@@ -25,8 +25,8 @@ impl DirWatch {
         Ok(Self { events })
     }
 
-    /// Adds a directory: names that appear in it, vanish from it or are renamed count as changes. Adding it
-    /// again is success.
+    /// Adds a directory: names that are created in it, removed from it or renamed count as changes. It may be added
+    /// again.
     pub fn add(&self, dir: &Path) -> io::Result<()> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -39,7 +39,7 @@ impl DirWatch {
         Ok(())
     }
 
-    /// Waits for a change since the last time it returned. Cancel safe.
+    /// Waits for a change since the last return of this function. Cancel safe.
     pub async fn changed(&mut self) -> io::Result<()> {
         loop {
             let mut ready = self.events.readable().await?;
@@ -48,7 +48,7 @@ impl DirWatch {
             match read {
                 Ok(Ok(_)) => return self.drain(),
                 Ok(Err(error)) => return Err(error),
-                // It was readable, and no longer is.
+                // Nothing can be read any more: wait again.
                 Err(_) => {}
             }
         }

@@ -1,5 +1,5 @@
-//! The variables of a container. Reads the objects that values come from, and the node's object for amounts of
-//! resources.
+//! The variables of a container. Reads config maps and secrets for their values, and the node's object for the amounts
+//! of resources without a limit.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use api::{Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Sec
 use super::{ContainerError, expand};
 use crate::plugin::downward_api;
 
-/// Variables by their names. Any value may come from a secret.
+/// The values of variables by name. Any of them may come from a secret.
 pub type Environment = BTreeMap<String, Sensitive<String>>;
 
 /// Why a variable has no value.
@@ -34,18 +34,18 @@ pub enum NoValue {
     #[error("unsupported fieldPath: {0}")]
     NoField(String),
     /// The amount of a resource is unknown.
-    #[error("cannot tell resource {resource} of container {container}")]
+    #[error("the amount of resource {resource} of container {container} is not known")]
     NoAmount { resource: String, container: String },
-    /// The value is not UTF-8, and variables are text.
-    #[error("it is not UTF-8")]
+    /// A value has to be text.
+    #[error("the value is not UTF-8")]
     NotText,
     /// The source is not supported.
     #[error("values from {0} are not supported: take it from a field, a resource, a config map or a secret")]
     Unsupported(String),
 }
 
-/// The container's variables: first of services, then of `envFrom`, then its own, in which earlier ones are expanded. A
-/// later variable replaces an earlier one of its name.
+/// The container's variables: those for services, then those of `envFrom`, then those of `env`. References to earlier
+/// variables are expanded in the values of `env`. A later variable replaces an earlier one of the same name.
 pub(super) async fn of(
     api: &dyn ApiSource,
     pod: &Pod,
@@ -89,8 +89,8 @@ async fn value(
         Origin::Amount { container: name, resource, divisor } => {
             let name = if name.is_empty() { &container.name } else { name };
             let node = allocatable(api, pod).await?;
-            let of = pod.container(&ContainerName::new(name));
-            let amount = of.and_then(|of| downward_api::amount(of, resource, divisor, &node));
+            let named = pod.container(&ContainerName::new(name));
+            let amount = named.and_then(|named| downward_api::amount(named, resource, divisor, &node));
             let unknown = || NoValue::NoAmount { resource: resource.clone(), container: name.clone() };
             amount.map(Some).ok_or_else(unknown)
         }
@@ -110,7 +110,7 @@ async fn value(
     }
 }
 
-/// The value of a pod's field. More fields are available to variables than to volumes.
+/// The value of a pod's field. Variables can have more fields than files of the downward API.
 fn field(pod: &Pod, path: &str) -> Option<String> {
     let first = |ips: &[String]| ips.first().cloned().unwrap_or_default();
     match path {
@@ -124,8 +124,8 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
     }
 }
 
-/// The content of a config map or secret; `None` if an optional one does not exist. Of a config map only `data`:
-/// `binaryData` is for files.
+/// The keys and values of a secret, or of a config map without its `binaryData`, which is for files. `None` if the
+/// object is optional and does not exist.
 async fn content(
     api: &dyn ApiSource,
     pod: &Pod,
@@ -146,7 +146,7 @@ async fn content(
     }
 }
 
-/// The node's allocatable resources; empty for a node without an object.
+/// The allocatable resources of the pod's node; empty if the node has no object.
 async fn allocatable(api: &dyn ApiSource, pod: &Pod) -> Result<Allocatable, ApiError> {
     match api::get::<Node>(api, "", &pod.node).await {
         Ok(node) => Ok(node.allocatable.clone()),

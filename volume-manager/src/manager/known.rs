@@ -1,4 +1,5 @@
-//! The API objects and the drivers that the manager knows, beyond pods and their volumes.
+//! The newest facts about API objects and drivers for the operations, and the claims whose volumes the node has to
+//! expand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ impl Known {
         Arc::clone(&self.facts.borrow())
     }
 
-    /// The facts, and each change of them.
+    /// A receiver of the facts and of each change.
     pub(super) fn subscribe(&self) -> latest::Receiver<Arc<Facts>> {
         self.facts.subscribe()
     }
@@ -40,16 +41,16 @@ impl Known {
         result.expect("it was set a line above")
     }
 
-    /// Takes in a driver that registered, as a new instance even if it is known.
+    /// Records a driver that has registered. One that is known already counts as a new instance.
     pub(super) fn register(&mut self, driver: DriverName, endpoint: PathBuf) {
         self.registrations += 1;
         let instance = self.registrations;
         self.change(|facts| facts.registered.insert(driver, RegisteredDriver { endpoint, instance }));
     }
 
-    /// Whether the claim has newly become `NodeResizePending`, or for another size. A repeated status is not
-    /// new, and neither are the statuses that the node writes itself while it expands: a failed expansion must
-    /// not end its own back-off.
+    /// Records a claim's resize status. Returns whether it has newly become `NodeResizePending`, or for another size. A
+    /// repeated status is not new, and the statuses that the node writes while it expands are others: a failed
+    /// expansion must not end its own back-off.
     pub(super) fn becomes_resize_pending(&mut self, claim: &Claim) -> bool {
         let name = claim.key().namespaced_name();
         if claim.status.resize != NODE_RESIZE_PENDING {
@@ -64,9 +65,9 @@ impl Known {
         self.resize_pending.remove(claim);
     }
 
-    /// All claims have been listed.
-    pub(super) fn claims_listed(&mut self, there: &BTreeSet<Key>) {
+    /// Forgets the claims that are not in a complete list.
+    pub(super) fn claims_listed(&mut self, listed: &BTreeSet<Key>) {
         self.resize_pending
-            .retain(|claim, _| there.contains(&Key::namespaced(Kind::Claim, &claim.namespace, &claim.name)));
+            .retain(|claim, _| listed.contains(&Key::namespaced(Kind::Claim, &claim.namespace, &claim.name)));
     }
 }

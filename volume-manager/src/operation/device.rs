@@ -1,5 +1,4 @@
-//! Removing a volume from the node when no pod has it: unstaging, and for block volumes removing the global
-//! map.
+//! Unstaging a volume that no pod has any more, and removing the global map of a block volume.
 
 use std::path::{Path, PathBuf};
 
@@ -24,8 +23,8 @@ pub(crate) async fn unmount(
     let mounter = mounter.map_err(quiet("UnmountDevice.FindDeviceMountablePluginByName failed"))?;
 
     let path = path_of(cx, mounter, device).map_err(quiet("GetDeviceMountPath failed"))?;
-    let foreign = foreign_refs(cx, mounter, &path).await;
-    foreign.map_err(quiet("GetDeviceMountRefs check failed"))?;
+    let unshared = check_mount_refs(cx, mounter, &path).await;
+    unshared.map_err(quiet("GetDeviceMountRefs check failed"))?;
 
     cx.mark.device_undoing().await;
     let undone = mounter.unmount_device(cx, &path, &device.spec).await;
@@ -47,9 +46,9 @@ pub(crate) async fn unmap(
     let mapper = plugin.block_mapper().ok_or_else(|| no_ability(device, "map devices"));
     let mapper = mapper.map_err(quiet("UnmapDevice.NewUnmapper failed"))?;
 
-    // A bind mount or loop device for a pod means the device is in use, even if the actual state has no pod.
+    // A pod's bind mount or loop device shows that the device is in use, even if the actual state has no pod.
     let global = &device.device_mount_path;
-    unreferenced(cx, global).await.map_err(quiet("GetDeviceBindMountRefs check failed"))?;
+    check_map_refs(cx, global).await.map_err(quiet("GetDeviceBindMountRefs check failed"))?;
 
     cx.mark.device_undoing().await;
     let undone = mapper.tear_down_device(cx, &device.spec).await;
@@ -65,7 +64,7 @@ fn no_ability(device: &UnmountDevice, ability: &'static str) -> Failure {
     Unfit::NoAbility { plugin: device.plugin.to_string(), ability }.into()
 }
 
-/// The staging path as the plugin computes it, or as the actual state recorded it if the plugin no longer can.
+/// The staging path that the plugin computes, or, if it no longer can, the one in the actual state.
 fn path_of(
     cx: &OperationContext,
     mounter: &dyn DeviceMounter,
@@ -78,27 +77,27 @@ fn path_of(
     }
 }
 
-/// Fails while the stage is mounted at a path that does not belong to this volume. The same path below another
-/// root is not foreign: the kubelet's root directory may itself be mounted several times.
-async fn foreign_refs(
+/// Fails while the staged file system is also mounted at a path that is not its staging path. The staging path below
+/// another root is no other path: the kubelet's root directory may itself be mounted several times.
+async fn check_mount_refs(
     cx: &OperationContext,
     mounter: &dyn DeviceMounter,
     path: &Path,
 ) -> Result<(), Failure> {
     let text = path.to_string_lossy();
-    let ours = text.find("/plugins/kubernetes.io/").map_or(&*text, |at| &text[at..]);
+    let staging = text.find("/plugins/kubernetes.io/").map_or(&*text, |at| &text[at..]);
     let mut refs = mounter.device_mount_refs(cx, path).await?;
-    refs.retain(|other| !other.to_string_lossy().contains(ours));
+    refs.retain(|other| !other.to_string_lossy().contains(staging));
     if refs.is_empty() { Ok(()) } else { Err(InUse::MountedElsewhere { path: path.to_owned(), refs }.into()) }
 }
 
-async fn unreferenced(cx: &OperationContext, global: &Path) -> Result<(), Failure> {
+/// Fails while a bind mount or a loop device of a pod refers to the global map.
+async fn check_map_refs(cx: &OperationContext, global: &Path) -> Result<(), Failure> {
     let refs = block_map::references(&*cx.host, global).await?;
     if refs.is_empty() { Ok(()) } else { Err(InUse::Mapped { path: global.to_owned(), refs }.into()) }
 }
 
-/// Fails while the device is open. `device_path` is a device only for some plugins; for CSI it is the name of
-/// an attachment, and nothing is checked.
+/// Fails while the device is open. Of a CSI volume nothing is checked: its `device_path` is the name of an attachment.
 async fn check_closed(cx: &OperationContext, device: &UnmountDevice) -> Result<(), Failure> {
     let path = Path::new(&device.device_path);
     if path.is_absolute() && cx.host.device_opened(path).await? {

@@ -75,7 +75,7 @@ pub(super) enum ContentError {
     #[error("unsupported fieldPath: {0}")]
     NoField(String),
     /// The amount of a resource is not known.
-    #[error("cannot tell resource {0}")]
+    #[error("the amount of resource {0} is not known")]
     NoResource(String),
     /// This kind of projection is not supported here.
     #[error("no volume projection of kind {0}")]

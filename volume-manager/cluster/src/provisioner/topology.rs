@@ -1,4 +1,4 @@
-//! Where a volume has to be reachable from, as CreateVolume asks for it, and as its object says it afterwards.
+//! Topology: the accessibility requirement of CreateVolume, and the node affinity of the PersistentVolume.
 
 use api::storage::{NodeAffinity, Requirement};
 use api::{Claim, CsiNode, Key, Kind, Node};
@@ -10,7 +10,8 @@ use crate::found::find;
 use crate::{Trouble, annotations};
 
 impl Hands {
-    /// The places that CreateVolume is told: all that have the driver, and first the one of the node that was chosen.
+    /// The accessibility requirement of CreateVolume: the places of all nodes with the driver, and as the first
+    /// preference that of the claim's selected node. `None` without topology.
     pub(super) async fn requirement(
         &self,
         claim: &Claim,
@@ -34,7 +35,7 @@ impl Hands {
             let reason = "error generating accessibility requirements: no topology key found on any CSINode";
             return Err(Trouble::unfit(reason));
         };
-        // The chosen place, then those after it in order, then those before it.
+        // Preferred are the first place, then the places after it in their order, then those before it.
         let (before, after): (Vec<_>, Vec<_>) = places.iter().partition(|place| **place < first);
         let preferred = after.into_iter().chain(before).map(|place| topology(place.clone()));
         Ok(Some(v1::TopologyRequirement {
@@ -43,6 +44,7 @@ impl Hands {
         }))
     }
 
+    /// The place of a node; `None` if it has no object, or no topology keys of the driver.
     async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, Trouble> {
         let keys = keys(node, &self.config.driver);
         if keys.is_empty() {
@@ -63,12 +65,12 @@ fn topology(place: Segments) -> v1::Topology {
     v1::Topology { segments: place.into_iter().collect() }
 }
 
-/// The nodes that reach a volume, from the places of CreateVolume's answer.
+/// The affinity to the nodes in these places, the `accessible_topology` of a created volume; `None` without places.
 pub(super) fn affinity(places: &[v1::Topology]) -> Option<NodeAffinity> {
     let term = |place: &v1::Topology| {
         let segments: Segments = place.segments.clone().into_iter().collect();
-        let is = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
-        segments.into_iter().map(is).collect()
+        let requirement = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
+        segments.into_iter().map(requirement).collect()
     };
     let terms: Vec<_> = places.iter().map(term).collect();
     (!terms.is_empty()).then_some(NodeAffinity { terms })

@@ -33,8 +33,8 @@ fn octal_escapes_are_undone() {
     let table = table(NODE);
     assert_eq!(table.entries()[6].root, Path::new("/data/with blank\ttab\\"));
     assert_eq!(table.entries()[6].mount_point, Path::new("/mnt/with blank"));
-    assert_eq!(unescape(br"a\0b\9"), br"a\0b\9", "no three octal digits: as it stands");
-    assert_eq!(unescape(br"\777"), br"\777", "no byte");
+    assert_eq!(unescape(br"a\0b\9"), br"a\0b\9", "not three octal digits, so unchanged");
+    assert_eq!(unescape(br"\777"), br"\777", "more than a byte, so unchanged");
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn nearest_mount_above_a_path_contains_it() {
     let id = |path: &str| table.containing(Path::new(path)).map(|entry| entry.id);
     assert_eq!(id("/"), Some(21));
     assert_eq!(id("/var/lib/kubelet/pods/a"), Some(30));
-    assert_eq!(id("/var/lib/kubeletten"), Some(21), "whole names, not letters");
+    assert_eq!(id("/var/lib/kubeletten"), Some(21), "components of the path are compared whole");
     assert_eq!(id("/var/lib/kubelet/pods/a/volumes/csi/mount/deep"), Some(33));
 }
 
 #[test]
-fn references_share_root_and_device() {
+fn references_are_other_mounts_of_the_same_root_and_device() {
     let table = table(NODE);
     assert_eq!(
         table.references(Path::new("/var/lib/kubelet/plugins/g/globalmount")),

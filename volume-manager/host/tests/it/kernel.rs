@@ -1,7 +1,7 @@
 //! Tests of the host's calls, each on the real kernel and on the simulated one.
 //!
-//! Real mounts are made in a mount namespace of the test's own, which needs root; without it a test prints why
-//! it did not run on the real kernel.
+//! Tests on the real kernel have a mount namespace of their own, which needs root. Without root a test prints
+//! why it ran on the simulated kernel only.
 
 mod beneath;
 mod cleanup;

@@ -1,17 +1,17 @@
-//! Requests of controllers that fail: the server is not reached, or its answer is lost.
+//! Controllers' requests to the API server that fail: the request or its answer is lost.
 
 use fastrand::Rng;
 
-/// A request without an answer.
+/// The fault of a request without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unanswered {
-    /// The request takes no effect.
+    /// The request is lost, and takes no effect.
     Before,
-    /// It takes effect, and its client does not hear of it.
+    /// The answer is lost: the request takes effect, but its client gets an error.
     After,
 }
 
-/// Decides which requests fail.
+/// Decides at random which requests fail.
 #[derive(Debug)]
 pub(super) struct Troubles {
     random: Rng,
@@ -23,12 +23,12 @@ impl Troubles {
         Self { random: Rng::with_seed(seed ^ 0x10_57), per_mille }
     }
 
-    /// Ends all of them.
+    /// Lets every later request succeed.
     pub(super) fn heal(&mut self) {
         self.per_mille = 0;
     }
 
-    /// The fate of the next request.
+    /// The fault of the next request, if it fails.
     pub(super) fn next(&mut self) -> Option<Unanswered> {
         let fails = self.per_mille > 0 && self.random.u32(..1000) < self.per_mille;
         fails.then(|| if self.random.bool() { Unanswered::Before } else { Unanswered::After })

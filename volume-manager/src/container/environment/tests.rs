@@ -105,9 +105,8 @@ async fn amounts_are_the_containers_own_unless_it_names_another() {
     for (container, resource) in [("nope", "limits.cpu"), ("main", "limits.gpu")] {
         let origin =
             Origin::Amount { container: container.into(), resource: resource.into(), divisor: String::new() };
-        let told =
-            format!("no value for variable \"V\": cannot tell resource {resource} of container {container}");
-        assert_eq!(variable(origin).await, Err(told));
+        let unknown = format!("the amount of resource {resource} of container {container} is not known");
+        assert_eq!(variable(origin).await, Err(format!("no value for variable \"V\": {unknown}")));
     }
 }
 
@@ -130,7 +129,7 @@ async fn keys_must_be_there_unless_they_are_optional() {
     }
     for optional in [false, true] {
         let raw = Origin::Key(holder(Secret, "keys", optional), "raw".into());
-        assert_eq!(variable(raw).await.unwrap_err(), "no value for variable \"V\": it is not UTF-8");
+        assert_eq!(variable(raw).await.unwrap_err(), "no value for variable \"V\": the value is not UTF-8");
     }
 }
 
@@ -161,7 +160,7 @@ async fn own_variables_override_imported_ones() {
     assert_eq!(refused, "cannot read the environment: secrets \"nope\" not found");
     let raw = import(HolderKind::Secret, "keys", false, "K_");
     let refused = of(vec![raw], own()).await.unwrap_err();
-    assert_eq!(refused, "no value for variable \"K_raw\": it is not UTF-8");
+    assert_eq!(refused, "no value for variable \"K_raw\": the value is not UTF-8");
 }
 
 #[tokio::test]
