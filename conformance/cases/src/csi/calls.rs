@@ -114,24 +114,24 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
 
 /// ValidateVolumeCapabilities does not confirm a use for which CreateVolume makes no volume.
 ///
-/// CSI, ValidateVolumeCapabilities: `confirmed` only if all the capabilities are supported.
+/// CSI, ValidateVolumeCapabilities: `confirmed` only if all that is asked for is supported.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let of_file_system = cx.last_request("CreateVolume")?["volumeCapabilities"][0]["mount"].clone();
     let with = |kind: &str, how: Value, mode: &str| json!([{ kind: how, "accessMode": { "mode": mode } }]);
-    let uses = [
+    let all = [
         with("mount", json!({ "fsType": "no-such-fs" }), "SINGLE_NODE_WRITER"),
         with("block", json!({}), "SINGLE_NODE_WRITER"),
         with("mount", of_file_system.clone(), "MULTI_NODE_READER_ONLY"),
         with("mount", of_file_system, "MULTI_NODE_MULTI_WRITER"),
     ];
     let mut refused = Vec::new();
-    for (number, capabilities) in uses.into_iter().enumerate() {
+    for (number, one) in all.into_iter().enumerate() {
         let mut request = cx.create_request(&format!("use-{number}"))?;
-        request["volumeCapabilities"] = capabilities.clone();
+        request["volumeCapabilities"] = one.clone();
         let made = cx.call("CreateVolume", request).await?;
-        refused.extend((made.code() == "InvalidArgument").then_some(capabilities));
+        refused.extend((made.code() == "InvalidArgument").then_some(one));
         if made.is_ok() {
             cx.unmake(&made).await?;
         }
@@ -139,11 +139,11 @@ async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
     if refused.is_empty() {
         cx.not_tried("DRV-023", "the driver makes volumes for each use");
     }
-    for capabilities in refused {
-        let asked = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": capabilities.clone() });
+    for one in refused {
+        let asked = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": one.clone() });
         let answer = cx.call("ValidateVolumeCapabilities", asked).await?;
         let cause = format!(
-            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {capabilities}."
+            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {one}."
         );
         cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), &cause)?;
     }

@@ -74,7 +74,7 @@ async fn taken_name_for_another_use_is_refused(cx: &mut Cx) -> Result {
     }
     // Volumes that are disks are compatible with both uses.
     let node = cx.node_calls(&data).await?;
-    node.ask_with(|capability| *capability = device);
+    node.ask_with(|asked| *asked = device);
     let refusal = node.refusal("web").await?;
     let is_device = node.is_device(&node.target("web"));
     let cause = "CreateVolume of a device, by a name that a file system has, answered OK, and the volume cannot be published as a device.";
