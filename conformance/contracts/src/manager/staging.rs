@@ -150,10 +150,11 @@ fn same_label_everywhere(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(known) = books.volume(start.request().volume_id()).filter(|_| uses) else { return };
     report.tried();
     let wanted = label(start.request());
-    let staged = known.stage_request.iter().filter(|_| !known.staged.is_empty());
-    let published = known.publish_requests.iter().filter(|(target, _)| known.published.contains_key(*target));
-    let mut held = staged.chain(published.map(|(_, request)| request));
-    if held.any(|request| label(Request::of(request)) != wanted) {
+    // Up to the first violation all that is held has one label, so that the first of it stands for all.
+    let staged = known.stage_request.as_ref().filter(|_| !known.staged.is_empty());
+    let published = || known.published.keys().find_map(|target| known.publish_requests.get(target));
+    let held = staged.or_else(published);
+    if held.is_some_and(|request| label(Request::of(request)) != wanted) {
         report.broken(&start.method, "used with a label while it had another", start.request().volume_id());
     }
 }
