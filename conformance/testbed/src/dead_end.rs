@@ -19,6 +19,9 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
+/// An error of the node itself that no further try mends: the volume is for other nodes, and neither changes.
+const FOR_OTHER_NODES: &str = "NodeAffinity check failed";
+
 /// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
 pub const UNDOES: &str = "DRV-184";
 
@@ -38,9 +41,9 @@ pub(crate) const WAITED_FOR: [&str; 6] = [
 pub struct DeadEnd {
     /// Equal in all cases that meet it: no ids, no paths, no numbers.
     pub(crate) key: String,
-    /// The call, as `NodePublishVolume`.
+    /// The call, as `NodePublishVolume`; empty if the node made none.
     method: String,
-    /// The code, such as `ALREADY_EXISTS`; `OK` if the manager found that the call had no effect.
+    /// The code, such as `ALREADY_EXISTS`; `OK` if the manager found that the call had no effect. Empty without a call.
     code: String,
     message: String,
     calls: usize,
@@ -72,13 +75,22 @@ impl DeadEnd {
 
     /// The chain of causes of a failure: what did not happen with the driver's answer, and why the wait ended.
     pub(crate) fn explain(&self, not_happened: &str) -> Vec<String> {
-        let Self { method, code, calls, was_seen_before, .. } = self;
-        let early = match was_seen_before {
-            true => "ended early: so it was in the cases before, where it never came".to_owned(),
-            false => format!("ended early: the same answer each time ({calls} calls)"),
+        let Self { method, calls, was_seen_before, .. } = self;
+        let early = match (was_seen_before, method.as_str()) {
+            (true, _) => "ended early: so it was in the cases before, where it never came".to_owned(),
+            (false, "") => format!("ended early: the same error each time ({calls} tries)"),
+            (false, _) => format!("ended early: the same answer each time ({calls} calls)"),
         };
-        let said = self.message();
-        vec![format!("{not_happened}: {method} answers {code}{said}."), early]
+        vec![format!("{not_happened}: {}.", self.failure()), early]
+    }
+
+    /// The answer of the driver, or the error of the node.
+    fn failure(&self) -> String {
+        let Self { method, code, message, .. } = self;
+        match method.as_str() {
+            "" => message.clone(),
+            _ => format!("{method} answers {code}{}", self.message()),
+        }
     }
 
     /// The message behind the code.
@@ -93,13 +105,15 @@ impl DeadEnd {
 
 impl fmt::Display for DeadEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, code, calls, was_seen_before, .. } = self;
-        write!(f, "ended early: {method} answers {code} ")?;
+        let Self { method, code, message, calls, was_seen_before, .. } = self;
+        let (subject, tries, message) = match method.as_str() {
+            "" => ("the node fails".to_owned(), "tries", format!(": {message}")),
+            _ => (format!("{method} answers {code}"), "calls", self.message()),
+        };
         match was_seen_before {
-            true => f.write_str("as in the cases before, where it never came")?,
-            false => write!(f, "each time ({calls} calls)")?,
+            true => write!(f, "ended early: {subject} as in the cases before, where it never came{message}"),
+            false => write!(f, "ended early: {subject} each time ({calls} {tries}){message}"),
         }
-        f.write_str(&self.message())
     }
 }
 
@@ -202,6 +216,12 @@ impl Search {
                 if answer.code == "OK" {
                     answer.message.clone_from(error);
                 }
+                self.failed(of, answer, now)
+            }
+            (None, Some(error)) if error.contains(FOR_OTHER_NODES) => {
+                let (method, code) = (String::new(), String::new());
+                let message = error.clone();
+                let answer = Answer { method, code, message, is_final: true, is_unreadable: false };
                 self.failed(of, answer, now)
             }
             // The operation succeeded, or it made no call to the driver.

@@ -50,20 +50,40 @@ impl Trace {
 
     /// One try of the manager: an operation with one call in it, some time after the last.
     fn tries(&mut self, code: &str, injected: Option<&str>, error: Option<&str>) -> Option<DeadEnd> {
-        let edge = |edge: Edge, error: Option<&str>| {
-            let (name, volume) = (OperationName::Mount, "kubernetes.io/csi/d^v".to_owned());
-            let (pod, error) = ("uid-web".to_owned(), error.map(str::to_owned));
-            Event::Operation(OperationEdge { name, volume, pod, edge, error })
-        };
         self.now += 600.0;
         self.tell(edge(Edge::Start, None));
         self.call(PUBLISH, code, injected);
         self.tell(edge(Edge::End, error))
     }
 
+    /// One try of the manager that fails before it makes a call.
+    fn fails_without_a_call(&mut self, error: &str) -> Option<DeadEnd> {
+        self.now += 600.0;
+        self.tell(edge(Edge::Start, None));
+        self.tell(edge(Edge::End, Some(error)))
+    }
+
     fn fails(&mut self, code: &str) -> Option<DeadEnd> {
         self.tries(code, None, Some("rpc error"))
     }
+}
+
+/// The begin or the end of a mount.
+fn edge(edge: Edge, error: Option<&str>) -> Event {
+    let (name, volume) = (OperationName::Mount, "kubernetes.io/csi/d^v".to_owned());
+    let (pod, error) = ("uid-web".to_owned(), error.map(str::to_owned));
+    Event::Operation(OperationEdge { name, volume, pod, edge, error })
+}
+
+#[test]
+fn volume_for_other_nodes_ends_a_wait_and_no_other_error_of_the_node_does() {
+    let mut trace = Trace::default();
+    let affinity = "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
+    let end = (0..3).find_map(|_| trace.fails_without_a_call(affinity)).expect("three equal ones");
+    assert_eq!(end.to_string(), format!("ended early: the node fails each time (3 tries): {affinity}"));
+    assert_eq!(end.explain("No pod")[0], format!("No pod: {affinity}."));
+    let mut trace = Trace::default();
+    assert_eq!((0..9).find_map(|_| trace.fails_without_a_call("secret \"keys\" not found")), None);
 }
 
 #[test]
