@@ -100,7 +100,7 @@ fn an_unknown_case_selects_nothing() {
             error: no case matches `csi::publish::read_onyl`
               nearest: csi::publish::read_only_claim_cannot_be_written
                        csi::publish::volume_is_published_again_by_itself
-                       csi::flags::requested_mount_flags_are_in_force
+                       csi::calls::refused_use_is_not_confirmed
 
               hint: `volproof list` shows all cases
         "#]],

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Ended, Finding, Residue, Volproof, built, has_root, settle};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -40,7 +40,7 @@ fn path(directory: &str, name: &str) -> PathBuf {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn writes_beside_the_state_directory_are_findings_and_gone() {
     if !has_root() {
         return;
@@ -66,7 +66,7 @@ fn writes_beside_the_state_directory_are_findings_and_gone() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn path_that_the_manifest_opens_is_written_on_the_machine() {
     if !has_root() {
         return;
@@ -88,7 +88,7 @@ fn path_that_the_manifest_opens_is_written_on_the_machine() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
     if !has_root() {
         return;
@@ -109,7 +109,7 @@ fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn removals_and_modes_are_findings_too() {
     if !has_root() {
         return;
@@ -131,7 +131,7 @@ fn removals_and_modes_are_findings_too() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn loop_devices_over_a_drivers_own_temporary_files_are_detached() {
     if !has_root() {
         return;
@@ -149,7 +149,7 @@ fn loop_devices_over_a_drivers_own_temporary_files_are_detached() {
 /// The kernel does not tell the maker of a control group, and one beside the driver's own outlives it. One below its own
 /// goes with it.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() {
     if !has_root() {
         return;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ fn wait_for_a_node(mark: &str) {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn ctrl_c_stops_tidily() {
     if !has_root() {
         return;
@@ -43,7 +43,7 @@ fn ctrl_c_stops_tidily() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn ctrl_c_twice_stops_at_once_and_names_sweep() {
     if !has_root() {
         return;

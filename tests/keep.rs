@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serial_test::parallel;
+use serial_test::serial;
 use tempfile::TempDir;
 use tests::{Ended, Residue, Volproof, built, has_root, settle};
 
@@ -67,7 +67,7 @@ fn enter(run: &str, case: &str, line: &str) -> Ended {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn failed_case_is_kept_until_ctrl_c() {
     if !has_root() {
         return;
@@ -104,7 +104,7 @@ fn failed_case_is_kept_until_ctrl_c() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
     if !has_root() {
         return;
@@ -132,7 +132,7 @@ fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn kept_sandbox_ends_with_its_killed_run() {
     if !has_root() {
         return;

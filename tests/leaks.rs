@@ -11,7 +11,7 @@ use std::process::Child;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Ended, Process, Residue, Role, RunningDriver, Volproof, has_root, is_thorough, settle};
 
 /// The run to kill: cases with file systems, block volumes and restarts, some of them concurrent.
@@ -193,7 +193,7 @@ fn kill_the_janitor(mode: Mode) {
 macro_rules! killed {
     ($($name:ident: $mode:ident, $role:ident;)+) => {
         $(#[test]
-        #[parallel(root)]
+        #[serial(root)]
         fn $name() {
             kill_at_each_moment(Mode::$mode, Role::$role, |_, _, _| true);
         })+
@@ -215,26 +215,26 @@ killed! {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn leftovers_of_a_killed_janitor_are_swept() {
     kill_the_janitor(Mode::Host);
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn leftovers_of_a_killed_rootless_janitor_are_swept() {
     kill_the_janitor(Mode::Rootless);
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn leftovers_on_a_running_driver_are_swept() {
     kill_the_janitor(Mode::Socket);
 }
 
 /// Neither the runs that die beside it nor what their janitors take away are any business of a run's.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_run_is_not_disturbed_by_those_that_are_killed_beside_it() {
     if !has_root() {
         return;

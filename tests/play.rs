@@ -9,7 +9,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Ended, Residue, Volproof, built, has_root, settle};
 
 const POD: &str = "\
@@ -69,7 +69,7 @@ rmdir  <web>/s
 ";
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn manifests_are_mounted_and_taken_down() {
     if has_root() {
         let ended = manifests().arg("--once").run();
@@ -78,7 +78,7 @@ fn manifests_are_mounted_and_taken_down() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn mounts_stay_for_the_time_asked() {
     if !has_root() {
         return;
@@ -104,7 +104,7 @@ fn mounts_stay_for_the_time_asked() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn volumes_that_cannot_come_are_waited_for_so_long_only() {
     if !has_root() {
         return;
@@ -126,7 +126,7 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
 
 /// GitHub's runner takes each line that begins with `::` for a command.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn message_of_a_driver_is_no_command_for_the_runner() {
     if !has_root() {
         return;
@@ -189,7 +189,7 @@ spec:
 ";
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn claims_are_bound_and_provisioned_as_in_a_cluster() {
     if !has_root() {
         return;
@@ -209,7 +209,7 @@ fn claims_are_bound_and_provisioned_as_in_a_cluster() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn claim_that_no_volume_fits_has_an_event_and_is_not_bound() {
     if !has_root() {
         return;
@@ -233,7 +233,7 @@ spec:
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn refused_attachment_has_an_event_with_the_driver_s_message() {
     if !has_root() {
         return;
@@ -257,7 +257,7 @@ spec:
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn driver_that_mounts_nothing_is_judged_as_in_a_run() {
     if !has_root() {
         return;
@@ -302,7 +302,7 @@ fn inside(words: &[&str]) -> Ended {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn command_in_a_container_sees_the_volumes_as_its_pod_asks() {
     if !has_root() {
         return;
@@ -322,7 +322,7 @@ fn command_in_a_container_sees_the_volumes_as_its_pod_asks() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn sub_path_that_leads_out_of_the_volume_is_refused() {
     if !has_root() {
         return;
@@ -349,7 +349,7 @@ fn field_that_is_not_honoured_is_named() {
 
 /// The parameters of a class and the secrets that it names reach the driver, and a missing secret is reported.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn class_whose_secret_is_missing_is_not_ignored() {
     if !has_root() {
         return;
@@ -434,7 +434,7 @@ fn interrupted(signal: Signal) -> Option<i32> {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
     if has_root() {
         assert_eq!(interrupted(Signal::SIGINT), Some(130));
@@ -443,7 +443,7 @@ fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn failed_command_is_reported_with_its_line() {
     if has_root() {
         scenario(
@@ -466,7 +466,7 @@ fn failed_command_is_reported_with_its_line() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn missed_expectation_is_reported_with_the_state() {
     if has_root() {
         let steps = "- {do: waitMounted, pod: a}\n- {do: waitRPC, method: NodeUnstageVolume, timeoutMs: 500}";
@@ -493,7 +493,7 @@ fn missed_expectation_is_reported_with_the_state() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn driver_of_a_play_is_in_a_control_group_with_limits() {
     if !has_root() {
         return;
@@ -512,7 +512,7 @@ fn driver_of_a_play_is_in_a_control_group_with_limits() {
 
 /// The files that README plays.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn examples_are_played_and_a_misspelled_field_is_not() {
     let (pod, claim) = (include_str!("../examples/pod.yaml"), include_str!("../examples/claim.yaml"));
     let play = |pod: &str| {
@@ -531,7 +531,7 @@ fn examples_are_played_and_a_misspelled_field_is_not() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn snapshot_is_taken_and_restored_by_the_controllers() {
     if !has_root() {
         return;
@@ -547,7 +547,7 @@ fn snapshot_is_taken_and_restored_by_the_controllers() {
 
 /// Files that a pod or a scenario's command makes on the machine are thrown away, unless the user allows host paths.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn machine_is_changed_only_where_it_is_allowed() {
     if !has_root() {
         return;

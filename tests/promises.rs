@@ -1,6 +1,6 @@
 //! The standing of promises after a run: kept only if a case tried them.
 
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Ended, Volproof, has_root};
 
 const LIFE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
@@ -16,7 +16,7 @@ fn standing(ended: &Ended, promise: &str) -> (String, u64) {
 /// In the same case the honest driver keeps a promise and a sabotaged one breaks it; a promise that the case does not try
 /// is neither.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn each_promise_is_kept_broken_not_tried_or_not_observable() {
     if !has_root() {
         return;

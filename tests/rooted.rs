@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serial_test::parallel;
+use serial_test::serial;
 use tests::{Residue, Volproof, built, has_root, settle};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -35,7 +35,7 @@ fn manifest(root: &str, command: &str) -> String {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_driver_in_its_own_root_serves_the_node() {
     if !has_root() {
         return;
@@ -62,7 +62,7 @@ fn a_driver_in_its_own_root_serves_the_node() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn program_missing_in_the_root_is_named() {
     if !has_root() {
         return;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use serial_test::parallel;
+use serial_test::{parallel, serial};
 use tests::{Ended, Residue, Volproof, built, has_root, is_thorough, settle};
 
 /// The promise that each sabotage breaks, from the driver's own list: `name  DRV-…  the bug`.
@@ -303,7 +303,7 @@ fn unknown_promise_names_the_nearest() {
 
 /// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_matrix_that_is_cut_short_leaves_nothing() {
     if !has_root() {
         return;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serial_test::parallel;
+use serial_test::serial;
 use tempfile::TempDir;
 use tests::{Ended, Residue, RunningDriver, Volproof, has_root, settle};
 
@@ -92,7 +92,7 @@ fn watched(sabotage: &[&str]) -> (Ended, String) {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_node_and_a_driver_are_watched_at_work() {
     if !has_root() {
         return;
@@ -107,7 +107,7 @@ fn a_node_and_a_driver_are_watched_at_work() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn broken_promise_is_reported_at_its_line() {
     if !has_root() {
         return;
@@ -120,7 +120,7 @@ fn broken_promise_is_reported_at_its_line() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn findings_and_metrics_say_what_broke() {
     if !has_root() {
         return;
@@ -157,7 +157,7 @@ fn findings_and_metrics_say_what_broke() {
 
 /// An upgrade: the new watch takes the socket over, and there is no moment at which the node finds none.
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn watcher_takes_over_from_another_one() {
     if !has_root() {
         return;
@@ -194,7 +194,7 @@ fn watcher_takes_over_from_another_one() {
 }
 
 #[test]
-#[parallel(root)]
+#[serial(root)]
 fn a_watcher_that_is_killed_leaves_no_socket() {
     if !has_root() {
         return;

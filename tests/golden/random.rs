@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
-use serial_test::file_serial;
+use serial_test::serial;
 use tests::{Ended, Volproof, has_root, in_parallel, is_thorough, root};
 
 use super::{difference, golden, rows, updates};
@@ -151,7 +151,7 @@ fn failures(played: &Ended) -> String {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn each_random_story_is_retold_but_for_what_is_argued() {
     if !has_root() {
         return;

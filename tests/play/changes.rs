@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serial_test::file_serial;
+use serial_test::serial;
 use tempfile::TempDir;
 use tests::{Residue, Volproof, has_root, settle};
 
@@ -51,7 +51,7 @@ impl Playing {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn changed_files_are_applied_while_it_plays() {
     if !has_root() {
         return;
@@ -124,7 +124,7 @@ spec:
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn group_snapshot_is_taken_restored_and_deleted_by_the_controllers() {
     if !has_root() {
         return;

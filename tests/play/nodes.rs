@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serial_test::file_serial;
+use serial_test::serial;
 use tests::{Residue, Volproof, has_root, settle};
 
 use super::changes::Playing;
@@ -50,7 +50,7 @@ spec:
 ";
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn stateful_pod_grows_is_snapshotted_and_moves_to_the_other_node() {
     if !has_root() {
         return;
@@ -78,7 +78,7 @@ fn stateful_pod_grows_is_snapshotted_and_moves_to_the_other_node() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn program_runs_in_a_pod_of_the_second_node() {
     if !has_root() {
         return;
@@ -93,7 +93,7 @@ fn program_runs_in_a_pod_of_the_second_node() {
 }
 
 #[test]
-#[file_serial(root)]
+#[serial(root)]
 fn driver_of_the_second_node_is_judged() {
     if !has_root() {
         return;

@@ -4,10 +4,8 @@
 //! compiles); the steps after it find their programs ready. That is what keeps a clean run on two cores short.
 
 use std::io::{BufRead, BufReader, Write};
-use std::num::NonZero;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -19,10 +17,6 @@ use crate::tally::Tally;
 use crate::tidy;
 use crate::times::{Clock, Times};
 use crate::workspace::{cargo, status, target_directory};
-
-/// The number of product tests beside each other for each processor: they wait most of the time, for a driver that hangs
-/// or for the next try.
-const TESTS_PER_PROCESSOR: usize = 2;
 
 /// The exit code of `volproof run` when it has skipped everything.
 const NOTHING_RAN: i32 = 3;
@@ -139,8 +133,8 @@ impl Step {
             Step::Build => return build::workspace().map(Outcome::from),
             Step::Format => checked(cargo().args(["fmt", "--all", "--check"]))?,
             Step::Tidy => tidy::tally(&tidy::violations()?),
-            Step::UnitTests => tests(&["--lib", "--bins"], 1, thorough, left_out)?,
-            Step::ProductTests => tests(&["--test", "*"], TESTS_PER_PROCESSOR, thorough, left_out)?,
+            Step::UnitTests => tests(&["--lib", "--bins"], thorough, left_out)?,
+            Step::ProductTests => tests(&["--test", "*"], thorough, left_out)?,
             Step::Conformance(tier) => conformance(tier)?,
         };
         Ok(tally.into())
@@ -151,13 +145,7 @@ fn checked(command: &mut Command) -> Result<Tally> {
     Ok(Tally::of_check(status(command)?.success()))
 }
 
-fn tests(
-    targets: &[&str],
-    per_processor: usize,
-    thorough: bool,
-    left_out: &mut Vec<String>,
-) -> Result<Tally> {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
     let mut command = cargo();
     command.args(build::linted()?);
     if thorough {
@@ -170,7 +158,6 @@ fn tests(
         .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
         .args(targets)
         .args(["--", "--show-output", "--format=pretty"])
-        .arg(format!("--test-threads={}", processors * per_processor))
         // The build step has made it; without this, tests that run it would build it again to be sure.
         .env("VOLPROOF_PROGRAM", target_directory()?.join("debug/volproof"))
         .stdout(Stdio::piped())
