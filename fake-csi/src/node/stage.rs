@@ -185,7 +185,8 @@ impl NodeService {
         publish_context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
         self.driver.supports(volume.backing, capability).map_err(Status::failed_precondition)?;
-        if !volume.is_made_for(&capability.access) {
+        let overlooks = self.driver.breaks(Sabotage::StageIgnoresConflict);
+        if !overlooks && !volume.is_made_for(&capability.access) {
             let message = "the volume was created for the other use: with a file system, or as a device";
             return Err(Status::failed_precondition(message));
         }
