@@ -7,6 +7,7 @@ mod aftermath;
 mod disk;
 mod first_event;
 mod forbidden_growth;
+mod pod_of_driver;
 mod shared;
 
 use std::cell::RefCell;
@@ -223,6 +224,7 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
     let shared = cx.shared();
     let journal = &shared.bed.journal;
     let failure = failure.map(|failure| forbidden_growth::blame(failure, journal));
+    let failure = failure.map(|failure| pod_of_driver::blame(failure, journal));
     let mut outcome = status_and_findings(case, failure, after, shared.claimed(), journal.symbols(), seconds);
     if let Some(breakage) = &mut outcome.breakage {
         breakage.event = first_event::first_event(&journal.trace(), journal.symbols());

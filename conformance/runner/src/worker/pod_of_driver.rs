@@ -1,0 +1,98 @@
+//! A driver that leaves a call's work to a pod that it creates: no pod of a driver's runs here.
+
+use std::collections::BTreeMap;
+
+use contracts::event::{Client, Edge, Event, ObjectKind, TraceLine, Verb};
+use harness::journal::Journal;
+use testbed::failure::{Failure, What};
+
+/// A failure of a case with this suite as its cause, if a call failed that waited for a pod of the driver's.
+pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
+    let waited = waited_for_a_pod(&journal.trace());
+    let is_of_the_call = |method: &str| match &*failure.what {
+        What::Broken { .. } | What::Story { .. } => true,
+        What::Promise { method: of, .. } => of == method,
+        What::Ours(_) | What::Environment(_) => false,
+    };
+    if let Some(Waited { method, pod, message }) = waited.filter(|waited| is_of_the_call(&waited.method)) {
+        *failure.what = What::Environment(vec![
+            format!("the driver waits for a pod that it has created, and no such pod runs here: `{pod}`"),
+            format!("{method} answered: {}", message.trim_end_matches('.')),
+        ]);
+    }
+    failure
+}
+
+/// A call that failed after the driver had created a pod during it.
+struct Waited {
+    method: String,
+    pod: String,
+    message: String,
+}
+
+fn waited_for_a_pod(trace: &[TraceLine]) -> Option<Waited> {
+    // The pods that were created during each call, by the numbers of the node's calls and of the case's own.
+    let mut under_way: BTreeMap<(bool, u64), Vec<&str>> = BTreeMap::new();
+    for line in trace {
+        let (number, method, code, message) = match &line.event {
+            Event::RpcStart(start) => {
+                under_way.insert((false, start.id), Vec::new());
+                continue;
+            }
+            Event::DirectCall(call) if call.edge == Edge::Start => {
+                under_way.insert((true, call.id), Vec::new());
+                continue;
+            }
+            Event::Api(change)
+                if change.by == Client::Driver
+                    && change.kind == ObjectKind::Pod
+                    && change.verb == Verb::Create =>
+            {
+                under_way.values_mut().for_each(|pods| pods.push(&change.object));
+                continue;
+            }
+            Event::RpcEnd(end) => ((false, end.id), &end.method, &end.code, &end.message),
+            Event::DirectCall(call) => match &call.answer {
+                Some(answer) => ((true, call.id), &answer.method, &answer.code, &answer.message),
+                None => continue,
+            },
+            _ => continue,
+        };
+        let pods = under_way.remove(&number).unwrap_or_default();
+        if let (Some(pod), true) = (pods.first(), code != "OK") {
+            let [method, pod, message] = [method, *pod, message].map(str::to_owned);
+            return Some(Waited { method, pod, message });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(events: &[Value]) -> Option<String> {
+        let line = |(event, seq): (&Value, u64)| {
+            let mut event = event.clone();
+            (event["seq"], event["t_ms"]) = (json!(seq), json!(0.0));
+            serde_json::from_value(event).expect("a line of a trace")
+        };
+        let trace: Vec<TraceLine> = events.iter().zip(1..).map(line).collect();
+        waited_for_a_pod(&trace).map(|waited| waited.pod)
+    }
+
+    #[test]
+    fn pod_created_by_the_driver_during_a_call_that_fails_is_waited_for() {
+        let method = "ControllerExpandVolume";
+        let start = json!({"ev": "rpc_start", "id": 1, "method": method, "req": {}});
+        let end = |code: &str| json!({"ev": "rpc_end", "id": 1, "method": method, "code": code, "message": "no", "dur_ms": 1, "resp": {}});
+        let creates = |by: &str| json!({"ev": "api", "verb": "create", "kind": "Pod", "object": "default/task", "by": by, "body": null});
+        let task = Some("default/task".to_owned());
+        assert_eq!(pod(&[start.clone(), creates("driver"), end("Unknown")]), task);
+        assert_eq!(pod(&[start.clone(), creates("driver"), end("OK")]), None);
+        assert_eq!(pod(&[start.clone(), creates("case"), end("Unknown")]), None);
+        assert_eq!(pod(&[creates("driver"), start, end("Unknown")]), None);
+    }
+}
