@@ -234,8 +234,9 @@ fn managers(
                 ..blank(STAYS_STAGED, UNSTAGE, DELETED)
             }
         }
-        Some(Reason::Deleted(_)) => unattributed(found, &format!("the driver refused {UNSTAGE} before")),
-        Some(Reason::KeptStaged(..)) => unattributed(found, &format!("the driver refused {UNSTAGE} before")),
+        Some(Reason::Deleted(_) | Reason::KeptStaged(..)) => {
+            unattributed(found, &format!("the driver refused {UNSTAGE} before"))
+        }
         Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
         None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
         None => {
