@@ -494,6 +494,8 @@ sabotages! {
         "A restarted driver has forgotten what is published to its node."
     SnapshotRacesItself "snapshot-races-itself" "DRV-037"
         "CreateSnapshot looks for the name, and takes the snapshot a moment later."
+    SnapshotIsTakenAnew "snapshot-is-taken-anew" "DRV-037"
+        "CreateSnapshot that is repeated copies the volume into the snapshot once more."
     RestoreUsesUpSnapshot "restore-uses-up-snapshot" "DRV-036"
         "CreateVolume deletes what is in the snapshot that it has filled a volume from."
     RestartForgetsGrowth "restart-forgets-growth" "DRV-095"

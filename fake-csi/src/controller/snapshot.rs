@@ -52,7 +52,7 @@ impl Driver {
                 if snapshot.source != request.source_volume_id {
                     return Err(Status::already_exists("a snapshot of this name is of another volume"));
                 }
-                if snapshot.created {
+                if snapshot.created && !self.breaks(Sabotage::SnapshotIsTakenAnew) {
                     return Ok((Vec::new(), (snapshot.clone(), None)));
                 }
             }

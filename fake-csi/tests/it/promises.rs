@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 49] = [
+const FOUND_BY_CASES: [&str; 50] = [
     "capacity-minimum-too-large",
     "capacity-of-any-place",
     "clone-empties-source",
@@ -110,6 +110,7 @@ const FOUND_BY_CASES: [&str; 49] = [
     "restart-forgets-inline",
     "restore-uses-up-snapshot",
     "single-writer-published-once",
+    "snapshot-is-taken-anew",
     "snapshot-races-itself",
     "stage-formats-after-read-error",
     "stage-holds-all-volumes",

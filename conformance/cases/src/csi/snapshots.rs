@@ -31,6 +31,47 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     answer.is("DRV-037", &["AlreadyExists"])
 }
 
+/// A snapshot that is asked for again, after its volume was written to, has what it had.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent; if a snapshot of the name was cut, it is the answer.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn repeated_call_does_not_take_the_snapshot_anew(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "after").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    // A snapshot that follows its volume breaks another promise, and needs no second call for that.
+    let [_, has_later] = restored_has(cx, &snapshot, "first", &node).await?;
+    let cause = "The snapshot has a file that was written after it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", !has_later, cause)?;
+
+    let request = cx.snapshot_request("one", &data);
+    let again = cx.take("CreateSnapshot", request).await?.asked("of a name that its volume has");
+    again.is("DRV-037", &["OK"])?;
+    let [has_earlier, has_later] = restored_has(cx, &snapshot, "second", &node).await?;
+    let cause = "CreateSnapshot that was repeated took the snapshot anew: it has what was written after the first call.";
+    cx.keeps("DRV-037", "CreateSnapshot", !has_later, cause)?;
+    let cause = "CreateSnapshot that was repeated lost what was in the snapshot.";
+    cx.keeps("DRV-037", "CreateSnapshot", has_earlier, cause)
+}
+
+/// Whether a volume that is restored from a snapshot has `before`, and whether it has `after`.
+async fn restored_has(cx: &Cx, snapshot: &Snapshot, name: &str, source: &NodeCalls) -> Result<[bool; 2]> {
+    let copy = cx.volume(name).restored_from(snapshot).create().await?;
+    let restored = cx.node_calls(&copy).await?;
+    restored.set_up("web").await?;
+    let at = restored.target("web");
+    let has =
+        [restored.has_copied(&at, source, "before").await?, restored.has_copied(&at, source, "after").await?];
+    restored.tear_down("web").await?;
+    restored.detach().await?;
+    Ok(has)
+}
+
 /// Concurrent CreateSnapshot calls with one name take one snapshot.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent. A caller repeats a call whose answer is late.
