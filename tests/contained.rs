@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serial_test::serial;
 use tests::{Ended, Finding, Residue, Volproof, built, has_root, settle};
@@ -146,19 +147,35 @@ fn loop_devices_over_a_drivers_own_temporary_files_are_detached() {
     assert!(matches!(attached.code, Some(0 | 1)), "{}", attached.told());
 }
 
-/// The kernel does not tell the maker of a control group, and one beside the driver's own outlives it. One below its own
-/// goes with it.
+/// The top of the control groups of version 2.
+fn top_of_groups() -> Option<&'static Path> {
+    let top = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let found = top.into_iter().find(|top| top.join("cgroup.procs").exists());
+    if found.is_none() {
+        println!("skipped: no control groups of version 2");
+    }
+    found
+}
+
+/// Whether the kernel names the process that makes a control group: Linux 6.6 and later.
+fn kernel_names_makers_of_groups() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("it is readable");
+    let numbers: Vec<u32> = release.split('.').take(2).filter_map(|part| part.parse().ok()).collect();
+    let names = numbers.as_slice() >= [6, 6].as_slice();
+    if !names {
+        println!("skipped: Linux {} does not name the maker of a control group", release.trim());
+    }
+    names
+}
+
+/// A control group beside the driver's own outlives it. One below its own goes with it.
 #[test]
 #[serial(root)]
 fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() {
     if !has_root() {
         return;
     }
-    let top = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-    let Some(top) = top.into_iter().find(|top| top.join("cgroup.procs").exists()) else {
-        println!("skipped: no control groups of version 2");
-        return;
-    };
+    let Some(top) = top_of_groups() else { return };
     let beside = format!("{}/of-a-driver-{}", top.display(), std::process::id());
     let below = format!("mkdir {}$(sed -n s/^0:://p /proc/self/cgroup)/below", top.display());
     // Another one at each start, and one that is there from the first on.
@@ -176,12 +193,46 @@ fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() 
     let found = of_machine(&made);
     assert_eq!(found.len(), 1, "{}", made.told());
     assert!(found[0].starts_with(&format!("a control group stays: {beside}-")), "{}", made.told());
-    assert!(made.told().contains(&format!("the control group `{beside}` was made")), "{}", made.told());
+    assert!(made.told().contains(&format!("`{beside}`")), "the head names the first: {}", made.told());
     // No word of CSI forbids it.
     assert_eq!(made.code, Some(0), "{}", made.told());
 
     let nested = ended(&below, "");
     assert_eq!((nested.code, of_machine(&nested)), (Some(0), vec![]), "{}", nested.told());
+}
+
+/// Another program makes groups as long as the run lasts; the driver's is still found.
+#[test]
+#[serial(root)]
+fn control_groups_of_other_programs_are_not_the_drivers() {
+    if !has_root() || !kernel_names_makers_of_groups() {
+        return;
+    }
+    let Some(top) = top_of_groups() else { return };
+    let name = |of: &str| format!("{}/{of}-{}", top.display(), std::process::id());
+    let (theirs, drivers) = (name("of-another"), name("of-a-driver"));
+    let is_over = AtomicBool::new(false);
+    let (made, others) = std::thread::scope(|scope| {
+        let maker = scope.spawn(|| {
+            let mut groups = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                groups.push(PathBuf::from(format!("{theirs}-{}", groups.len())));
+                fs::create_dir(groups.last().expect("just pushed")).expect("root can make one");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            groups
+        });
+        let made = ended(&format!("mkdir {drivers}-$(date +%N); true"), "");
+        is_over.store(true, Ordering::Relaxed);
+        (made, maker.join().expect("it makes groups"))
+    });
+    let groups = fs::read_dir(top).expect("it is listed").flatten().map(|entry| entry.path());
+    let left = groups.filter(|group| group.display().to_string().starts_with(&drivers));
+    others.into_iter().chain(left).for_each(|group| fs::remove_dir(group).expect("it is empty"));
+    assert!(!made.told().contains(&theirs), "{}", made.told());
+    let found = of_machine(&made);
+    assert_eq!(found.len(), 1, "{}", made.told());
+    assert!(found[0].starts_with(&format!("a control group stays: {drivers}-")), "{}", made.told());
 }
 
 #[test]

@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod disks;
+mod makers;
 
 pub(crate) mod device_rules;
+
+use makers::Makers;
 
 use crate::guard::{self, CloseError, Guard};
 use crate::observe::{self, Device, Mount};
@@ -71,6 +74,16 @@ pub struct Cgroup {
     disks_limited: bool,
     /// The machine's other groups when it was made.
     others: BTreeSet<PathBuf>,
+    /// The groups that were made since by this PID namespace, if the kernel says so.
+    makers: Option<Makers>,
+}
+
+/// Control groups beside a driver's own that were made since.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    pub groups: Vec<PathBuf>,
+    /// Whether they were made by a process of this PID namespace. Otherwise any program of the machine can have made them.
+    pub by_us: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +124,8 @@ impl Cgroup {
         for dir in &dirs {
             fs::create_dir(dir).map_err(refused(dir))?;
         }
-        let cgroup = Cgroup { limits, version, dirs, disks_limited: false, others: others() };
+        let makers = Makers::watch(hierarchies().into_iter().map(|mount| mount.target));
+        let cgroup = Cgroup { limits, version, dirs, disks_limited: false, others: others(), makers };
         cgroup.limit()?;
         Ok(cgroup)
     }
@@ -167,11 +181,17 @@ impl Cgroup {
         Hits { tasks: counted(&pids.join("pids.events"), "max"), memory: counted(&memory.join(file), count) }
     }
 
-    /// The groups beside it that were made since, and have no process of another program.
+    /// The groups beside it that were made since by this PID namespace.
     ///
-    /// The kernel does not tell the maker of a group. In version 1 a group of one name may be in several hierarchies.
-    pub fn made_beside(&self) -> Vec<PathBuf> {
-        others().into_iter().filter(|group| !self.others.contains(group) && !has_strangers(group)).collect()
+    /// If the kernel does not tell the maker of a group, those that have no process of another program. In version 1 a group
+    /// of one name may be in several hierarchies.
+    pub fn made_beside(&self) -> Beside {
+        let new = others().into_iter().filter(|group| !self.others.contains(group));
+        let groups = match self.makers.as_ref().map(Makers::made) {
+            Some(made) => new.filter(|group| made.contains(group)).collect(),
+            None => new.filter(|group| !has_strangers(group)).collect(),
+        };
+        Beside { groups, by_us: self.makers.is_some() }
     }
 
     fn limit(&self) -> Result<(), CgroupError> {

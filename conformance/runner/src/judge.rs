@@ -1,13 +1,12 @@
 //! Judges a case by the numbered promises and invariants, and makes findings of the violations.
 
-use std::path::Path;
-
 use contracts::event::{Actor, Event, RpcEnd, TraceLine};
 use contracts::promise::{self, Strength};
 use contracts::rule::books::{Books, is_unknown};
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::witnessed::{self, Found, Kind};
 use contracts::{driver, manager};
+use harness::cgroup::Beside;
 use harness::driver::NOT_ANSWERED;
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
@@ -447,15 +446,21 @@ pub(crate) fn machine_written(all: &[Written], is_prepared: bool) -> Vec<Finding
     listed.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
 }
 
-/// The finding of a control group that appeared while the driver ran, and is not thrown away with it.
-pub(crate) fn group_made(group: &Path) -> Finding {
-    Finding {
-        party: Party::Driver,
+/// The findings of control groups that appeared while the driver ran, and are not thrown away with it. Those that may be
+/// another program's are one finding of the run, whatever their names.
+pub(crate) fn groups_made(beside: &Beside) -> Vec<Finding> {
+    let cause = |index: usize| match beside.groups.get(index).filter(|_| beside.by_us) {
+        Some(group) => format!("a control group stays: {}", group.display()),
+        None => "control groups stay".to_owned(),
+    };
+    let finding = |(index, line): (usize, &String)| Finding {
+        party: if beside.by_us { Party::Driver } else { Party::Unknown },
         strength: Some(Strength::Advice),
-        sentence: sentence(&limits::group_stays(group)),
+        sentence: sentence(line),
         cites: "A driver removes the control groups that it has made; `rmdir` does it by hand.".to_owned(),
-        ..blank(MACHINE, "", &format!("a control group stays: {}", group.display()))
-    }
+        ..blank(MACHINE, "", &cause(index))
+    };
+    limits::groups_stay(beside).iter().enumerate().map(finding).collect()
 }
 
 /// The contract of a limit of the machine that the driver has reached, which is no numbered promise.

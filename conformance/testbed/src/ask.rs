@@ -49,8 +49,8 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
                 ENDING.as_secs()
             ));
         }
-        let groups = cgroup.map(|cgroup| cgroup.made_beside()).unwrap_or_default();
-        abilities.odd.extend(groups.iter().map(|group| limits::group_stays(group)));
+        let beside = cgroup.map(|cgroup| cgroup.made_beside()).unwrap_or_default();
+        abilities.odd.extend(limits::groups_stay(&beside));
         abilities.wrong.extend(journal.leaked_secrets().into_iter().map(secret_repeated));
         abilities
     });

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use harness::cgroup::{self, Cgroup, Limits};
+use harness::cgroup::{self, Beside, Cgroup, Limits};
 use harness::container::{self, DeviceGroup, Spec};
 use harness::ledger::{Entry, Ledger};
 use harness::observe::Device;
@@ -81,12 +81,32 @@ fn write_down(ledger: &Ledger, paths: Vec<PathBuf>) -> Option<()> {
     ledger.record(&Entry::Cgroups { paths }).ok()
 }
 
-/// What is to be told of a control group that appeared while the driver ran, and is not thrown away with it.
-pub fn group_stays(group: &Path) -> String {
-    format!(
-        "the control group `{}` was made while the driver ran, by the driver or by another program, and stays on the machine",
-        group.display()
-    )
+/// The number of control groups that are named.
+const GROUPS: usize = 3;
+
+/// Describes the control groups that appeared while the driver ran, and are not thrown away with it: a line for each that
+/// is the driver's, and one line for all that may be another program's.
+pub fn groups_stay(beside: &Beside) -> Vec<String> {
+    let name = |group: &PathBuf| format!("`{}`", group.display());
+    if beside.by_us {
+        let line = |group| {
+            let group = name(group);
+            format!(
+                "the control group {group} was made by the driver, or by a command of its manifest, and stays on the machine"
+            )
+        };
+        return beside.groups.iter().map(line).collect();
+    }
+    let named: Vec<String> = beside.groups.iter().take(GROUPS).map(name).collect();
+    let more = match beside.groups.len().saturating_sub(GROUPS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let line = format!(
+        "control groups were made while the driver ran, by the driver or by another program, and stay on the machine: {}{more}",
+        named.join(", ")
+    );
+    if named.is_empty() { Vec::new() } else { vec![line] }
 }
 
 /// The limits that the driver has reached, each with the cause.
@@ -110,4 +130,19 @@ pub fn used_up(cgroup: Option<&Cgroup>, state: &Path) -> Vec<(&'static str, Stri
         said.push(("used up its disk", format!("it may have {} MiB, and has filled them", bytes >> 20)));
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_may_be_another_programs_are_one_line() {
+        let groups = ["a", "b", "c", "d"].map(|name| Path::new("/cgroup").join(name)).to_vec();
+        let theirs = groups_stay(&Beside { groups: groups.clone(), by_us: false });
+        assert_eq!(theirs.len(), 1, "{theirs:?}");
+        assert!(theirs[0].ends_with(": `/cgroup/a`, `/cgroup/b`, `/cgroup/c` and 1 more"), "{theirs:?}");
+        assert_eq!(groups_stay(&Beside { groups, by_us: true }).len(), 4);
+        assert_eq!(groups_stay(&Beside::default()), Vec::<String>::new());
+    }
 }

@@ -186,8 +186,8 @@ impl Aftermath {
     fn see_limits(&mut self, bed: &Bed, sandbox: &Sandbox) {
         let is_prepared = !bed.manifest().per_case.prepare.is_empty();
         self.findings.extend(judge::machine_written(&sandbox.written(), is_prepared));
-        let groups = bed.cgroup().map(harness::cgroup::Cgroup::made_beside).unwrap_or_default();
-        self.findings.extend(groups.iter().map(|group| judge::group_made(group)));
+        let beside = bed.cgroup().map(harness::cgroup::Cgroup::made_beside).unwrap_or_default();
+        self.findings.extend(judge::groups_made(&beside));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
             let limit = "what it may write beside its own directory is full, and all of that is thrown away";
