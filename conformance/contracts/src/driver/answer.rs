@@ -1,37 +1,23 @@
 //! Promises about every answer, from the node and from controllers alike.
 
-use serde_json::Value;
-
 use crate::csi::Response;
-use crate::event::{Event, TraceLine};
+use crate::event::{Event, Told, TraceLine};
 use crate::rule::{Checked, Rule, Witness};
 
 use super::said_by_driver;
 
-/// An answer of the driver's own, to the node, the cluster or a case.
-pub(super) struct Told<'a> {
-    pub(super) method: &'a str,
-    pub(super) code: &'a str,
-    message: &'a str,
-    resp: &'a Value,
+/// An answer of the driver's own that the proxy has not touched, and that its caller has waited for.
+pub(super) fn told(line: &TraceLine) -> Option<Told<'_>> {
+    match &line.event {
+        Event::RpcEnd(end) if end.abandoned || said_by_driver(line).is_none() => None,
+        event => Told::by(event),
+    }
 }
 
-impl<'a> Told<'a> {
-    pub(super) fn by(line: &'a TraceLine) -> Option<Self> {
-        if let Event::DirectCall(call) = &line.event {
-            let answer = call.answer.as_ref()?;
-            let (method, code, message) = (&answer.method, &answer.code, &answer.message);
-            return Some(Self { method, code, message, resp: &answer.resp });
-        }
-        let end = said_by_driver(line).filter(|end| !end.abandoned)?;
-        Some(Self { method: &end.method, code: &end.code, message: &end.message, resp: &end.resp })
-    }
-
-    /// The method and the response of an OK answer.
-    pub(super) fn good(line: &'a TraceLine) -> Option<(&'a str, Response<'a>)> {
-        let told = Self::by(line).filter(|told| told.code == "OK")?;
-        Some((told.method, Response::of(told.resp)))
-    }
+/// The method and the response of an OK answer.
+pub(super) fn good(line: &TraceLine) -> Option<(&str, Response<'_>)> {
+    let told = told(line).filter(Told::is_ok)?;
+    Some((told.method, Response::of(told.resp)))
 }
 
 pub(super) static SNAPSHOT: Rule = Rule {
@@ -39,7 +25,7 @@ pub(super) static SNAPSHOT: Rule = Rule {
     sentence: "a snapshot says its id, its source and when it was taken, and whether it can be used",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let Some((method, answer)) = Told::good(line) else { return };
+        let Some((method, answer)) = good(line) else { return };
         let Some(missing) = answer.missing_of_snapshot(method) else { return };
         report.tried();
         if let Some(field) = missing {
@@ -53,7 +39,7 @@ pub(super) static COMPLETE: Rule = Rule {
     sentence: "an answer has each field that CSI requires",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let Some((method, answer)) = Told::good(line) else { return };
+        let Some((method, answer)) = good(line) else { return };
         report.tried();
         if let Some(field) = answer.missing(method) {
             report.broken(method, "an answer lacks a field that CSI requires", field);
@@ -66,7 +52,7 @@ pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
     sentence: "no size and no number of volumes in an answer is negative",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let Some((method, answer)) = Told::good(line) else { return };
+        let Some((method, answer)) = good(line) else { return };
         let Some(negative) = answer.negative() else { return };
         report.tried();
         if let Some(number) = negative {
@@ -84,7 +70,7 @@ pub(super) static ERRORS_IN_WORDS: Rule = Rule {
     sentence: "an error says in words what went wrong",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let told = Told::by(line).filter(|told| told.code != "OK" && !BY_LIBRARIES.contains(&told.code));
+        let told = told(line).filter(|told| !told.is_ok() && !BY_LIBRARIES.contains(&told.code));
         let Some(told) = told else { return };
         report.tried();
         if told.message.trim().is_empty() {

@@ -6,7 +6,7 @@ use crate::csi::Response;
 use crate::event::{Event, Role, RpcEnd, TraceLine, Unreadable};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::answer::Told;
+use super::answer;
 use super::said_by_driver;
 
 pub(super) static NAME: Rule = Rule {
@@ -51,9 +51,9 @@ pub(super) static READABLE: Rule = Rule {
             }
             return;
         }
-        let Some(told) = Told::by(line) else { return };
+        let Some(told) = answer::told(line) else { return };
         report.tried();
-        let answer = Told::good(line).map(|(_, answer)| answer);
+        let answer = answer::good(line).map(|(_, answer)| answer);
         if let Some(field) = answer.and_then(Response::too_long) {
             report.broken(told.method, "a field of an answer is longer than CSI allows", field);
         }

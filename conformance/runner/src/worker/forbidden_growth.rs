@@ -1,6 +1,6 @@
 //! A file system that a driver could not grow because this machine forbids it to every process.
 
-use contracts::event::{Event, TraceLine};
+use contracts::event::{Told, TraceLine};
 use harness::facts::{Absence, lack_of_growth_in_use};
 use harness::journal::Journal;
 use testbed::failure::{Failure, What};
@@ -34,7 +34,7 @@ pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
 fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
     let Absence { reason, fix } = lack?;
     let (method, message) = trace.iter().find_map(|line| {
-        let (method, message) = refusal(&line.event)?;
+        let Told { method, message, .. } = Told::by(&line.event).filter(|told| !told.is_ok())?;
         let message = message.to_lowercase();
         // Drivers grow a restored or expanded file system in these calls too, which fail for other reasons as well.
         let grows = match method {
@@ -47,22 +47,9 @@ fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<S
     Some(vec![format!("{reason}; {fix}"), format!("{method} answered: {}", message.trim_end_matches('.'))])
 }
 
-/// The call that failed, and the driver's message.
-fn refusal(event: &Event) -> Option<(&str, &str)> {
-    let (method, code, message) = match event {
-        Event::RpcEnd(end) if end.is_from_the_driver() => (&end.method, &end.code, &end.message),
-        Event::DirectCall(call) => {
-            let answer = call.answer.as_ref()?;
-            (&answer.method, &answer.code, &answer.message)
-        }
-        _ => return None,
-    };
-    (code != "OK").then_some((method.as_str(), message.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
-    use contracts::event::{DirectAnswer, DirectCall, Edge};
+    use contracts::event::{DirectAnswer, DirectCall, Edge, Event};
 
     use super::*;
 

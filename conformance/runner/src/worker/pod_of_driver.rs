@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contracts::event::{Client, Edge, Event, ObjectKind, TraceLine, Verb};
+use contracts::event::{ApiChange, Client, Edge, Event, ObjectKind, Told, TraceLine, Verb};
 use harness::journal::Journal;
 use testbed::failure::{Failure, What};
 
@@ -34,37 +34,30 @@ fn waited_for_a_pod(trace: &[TraceLine]) -> Option<Waited> {
     // The pods that were created during each call, by the numbers of the node's calls and of the case's own.
     let mut under_way: BTreeMap<(bool, u64), Vec<&str>> = BTreeMap::new();
     for line in trace {
-        let (number, method, code, message) = match &line.event {
-            Event::RpcStart(start) => {
-                under_way.insert((false, start.id), Vec::new());
-                continue;
-            }
+        match &line.event {
+            Event::RpcStart(start) => drop(under_way.insert((false, start.id), Vec::new())),
             Event::DirectCall(call) if call.edge == Edge::Start => {
                 under_way.insert((true, call.id), Vec::new());
-                continue;
             }
-            Event::Api(change)
-                if change.by == Client::Driver
-                    && change.kind == ObjectKind::Pod
-                    && change.verb == Verb::Create =>
-            {
+            Event::Api(change) if is_pod_of_driver(change) => {
                 under_way.values_mut().for_each(|pods| pods.push(&change.object));
-                continue;
             }
-            Event::RpcEnd(end) => ((false, end.id), &end.method, &end.code, &end.message),
-            Event::DirectCall(call) => match &call.answer {
-                Some(answer) => ((true, call.id), &answer.method, &answer.code, &answer.message),
-                None => continue,
-            },
-            _ => continue,
-        };
-        let pods = under_way.remove(&number).unwrap_or_default();
-        if let (Some(pod), true) = (pods.first(), code != "OK") {
-            let [method, pod, message] = [method, *pod, message].map(str::to_owned);
-            return Some(Waited { method, pod, message });
+            event => {
+                let Some(told) = Told::by(event) else { continue };
+                let pods = under_way.remove(&(told.to_case, told.id)).unwrap_or_default();
+                if let (Some(pod), false) = (pods.first(), told.is_ok()) {
+                    let [method, pod, message] = [told.method, *pod, told.message].map(str::to_owned);
+                    return Some(Waited { method, pod, message });
+                }
+            }
         }
     }
     None
+}
+
+/// Whether the driver creates a pod.
+fn is_pod_of_driver(change: &ApiChange) -> bool {
+    (change.by, change.kind, change.verb) == (Client::Driver, ObjectKind::Pod, Verb::Create)
 }
 
 #[cfg(test)]
