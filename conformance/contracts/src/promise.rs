@@ -37,6 +37,7 @@ pub struct Promise {
     /// The promise in one sentence.
     pub sentence: &'static str,
     pub strength: Strength,
+    pub harm: Harm,
     pub basis: Basis,
     /// Issues of drivers that broke it and of callers that suffered, and suites that test it.
     pub seen_in: &'static [&'static str],
@@ -52,6 +53,17 @@ pub enum Strength {
     Should,
     /// CSI does not ask it of the plugin.
     Advice,
+}
+
+/// The harm that a broken promise does; the worst is the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// A user's data are lost, shown as another volume's, missing in a copy, or written where nothing may be written.
+    Data,
+    /// The plugin ends, or gives a secret away.
+    Plugin,
+    /// Neither of them.
+    Other,
 }
 
 /// The reason for a promise.
@@ -100,15 +112,22 @@ pub fn find(id: &str) -> Option<&'static Promise> {
 }
 
 const fn must(id: &'static str, sentence: &'static str, basis: Basis, seen_in: SeenIn) -> Promise {
-    Promise { id, sentence, strength: Strength::Must, basis, seen_in }
+    Promise { id, sentence, strength: Strength::Must, harm: Harm::Other, basis, seen_in }
 }
 
 const fn should(id: &'static str, sentence: &'static str, basis: Basis, seen_in: SeenIn) -> Promise {
-    Promise { id, sentence, strength: Strength::Should, basis, seen_in }
+    Promise { id, sentence, strength: Strength::Should, harm: Harm::Other, basis, seen_in }
 }
 
 const fn advice(id: &'static str, sentence: &'static str, reason: &'static str, seen_in: SeenIn) -> Promise {
-    Promise { id, sentence, strength: Strength::Advice, basis: Basis::Ours(reason), seen_in }
+    let basis = Basis::Ours(reason);
+    Promise { id, sentence, strength: Strength::Advice, harm: Harm::Other, basis, seen_in }
+}
+
+impl Promise {
+    const fn costs(self, harm: Harm) -> Self {
+        Self { harm, ..self }
+    }
 }
 
 const fn csi(section: &'static str, words: &'static str) -> Basis {
@@ -177,6 +196,15 @@ mod tests {
             };
             assert!(fits, "{}: {} by {}", promise.id, promise.strength, promise.basis);
         }
+    }
+
+    #[test]
+    fn lost_data_is_worse_than_a_plugin_that_ends() {
+        let harm = |id| find(id).map(|promise| promise.harm);
+        assert_eq!(harm("DRV-042"), Some(Harm::Data));
+        assert_eq!(harm("DRV-097"), Some(Harm::Plugin));
+        assert_eq!(harm("DRV-010"), Some(Harm::Other));
+        assert!(Harm::Data < Harm::Plugin && Harm::Plugin < Harm::Other);
     }
 
     /// A plugin cannot break a duty of its caller.

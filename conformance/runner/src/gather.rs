@@ -4,6 +4,8 @@ mod promises;
 
 use std::cmp::Reverse;
 
+use contracts::promise::{self, Harm};
+
 use crate::event::{CaseReport, Status};
 use crate::finding::{Finding, Party, RunFinding};
 
@@ -76,23 +78,11 @@ const LIFE: [&str; 9] = [
     "ControllerUnpublishVolume",
 ];
 
-/// Promises whose breach costs a user the data of a volume: a file system made over data, one volume shown as another,
-/// data deleted, lost or written where nothing may be written.
-const DATA: [&str; 8] =
-    ["DRV-042", "DRV-050", "DRV-051", "DRV-064", "DRV-065", "DRV-160", "DRV-161", "DRV-163"];
-
-/// The driver ends during a call, or prints a secret.
-const SEVERE: [&str; 2] = ["DRV-094", "DRV-097"];
-
 /// The sort key of a finding: the smallest is to be fixed first.
-fn urgency(found: &RunFinding) -> (bool, bool, bool, bool, u8, Reverse<usize>, usize) {
+fn urgency(found: &RunFinding) -> (bool, bool, bool, bool, Harm, Reverse<usize>, usize) {
     let finding = &found.finding;
     let is_story = finding.contract == found.case.as_str();
-    let harm = match finding.contract.as_str() {
-        contract if DATA.contains(&contract) => 0,
-        contract if SEVERE.contains(&contract) => 1,
-        _ => 2,
-    };
+    let harm = promise::find(&finding.contract).map_or(Harm::Other, |promise| promise.harm);
     let call = LIFE.iter().position(|call| *call == finding.method).unwrap_or(LIFE.len());
     (
         !finding.consequence_of.is_empty(),

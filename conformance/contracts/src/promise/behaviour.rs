@@ -1,6 +1,6 @@
 //! How a driver behaves as a whole: bad requests, many at once, death and return.
 
-use super::{Promise, advice, csi, must, should};
+use super::{Harm, Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -38,7 +38,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "contain information that is sensitive and MUST be treated as such (e.g. not logged)",
         ),
         &["kubernetes/kubernetes#118419", "democratic-csi#515"],
-    ),
+    )
+    .costs(Harm::Plugin),
     advice(
         "DRV-095",
         "what a driver knew before it was restarted it knows afterwards",
@@ -56,7 +57,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "no request takes the driver down",
         csi("Error Scheme", "All CSI API calls defined in this spec MUST return a [standard gRPC status]"),
         &[],
-    ),
+    )
+    .costs(Harm::Plugin),
     advice(
         "DRV-098",
         "a driver leaves no process behind",

@@ -1,6 +1,6 @@
 //! The data of a volume: bytes, files, and their use.
 
-use super::{Promise, advice, csi, must};
+use super::{Harm, Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -11,13 +11,15 @@ pub(super) const PROMISES: &[Promise] = &[
             "SP MUST ensure the CO can use the published volume as described",
         ),
         &["topolvm/topolvm#1035", "longhorn/longhorn#9248"],
-    ),
+    )
+    .costs(Harm::Data),
     advice(
         "DRV-161",
         "files keep their times, attributes, links and modes, whatever happens to their volume",
         "CSI says nothing of them; a backup copies each file again whose time has changed",
         &[],
-    ),
+    )
+    .costs(Harm::Data),
     advice(
         "DRV-162",
         "applications can do with the files of a volume what they do on any disk of a node",
@@ -32,7 +34,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "SP MUST ensure the CO can use the published volume as described",
         ),
         &["ydb-platform/nbs#2936", "longhorn/longhorn#8572"],
-    ),
+    )
+    .costs(Harm::Data),
     advice(
         "DRV-164",
         "a call that failed because of a device succeeds when the device is well again",

@@ -1,6 +1,6 @@
 //! Names and lists of volumes: one volume for each name, with the same fields in every answer.
 
-use super::{Promise, csi, must};
+use super::{Harm, Promise, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -26,7 +26,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "This field MUST contain enough information to uniquely identify this specific volume vs all other volumes supported by this plugin",
         ),
         &["CVE-2026-3864"],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-113",
         "a volume that was unpublished from a node takes no place there",

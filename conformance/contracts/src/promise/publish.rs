@@ -1,6 +1,6 @@
 //! Publishing, unpublishing and unstaging: mounts at a path, and leftovers there.
 
-use super::{Promise, advice, csi, must, should};
+use super::{Harm, Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -8,13 +8,15 @@ pub(super) const PROMISES: &[Promise] = &[
         "what is published read-only cannot be written through its target",
         csi("NodePublishVolume, readonly", "SP MUST publish the volume in readonly mode"),
         &["csi-driver-smb#987", "aws-efs-csi-driver#799"],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-051",
         "a target shows the volume that was asked for, and no other",
         csi("NodePublishVolume, target_path", "the SP SHALL place the mounted directory at target_path"),
         &["kubernetes/kubernetes#120853"],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-052",
         "the target of a raw device is the node of that device",
@@ -107,13 +109,15 @@ pub(super) const PROMISES: &[Promise] = &[
         "unpublishing deletes no data",
         csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["topolvm/topolvm#1035", "kubernetes/kubernetes#45464"],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-065",
         "what is beside the target is the caller's and stays untouched",
         csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["kubernetes/kubernetes#101911", "kubernetes/kubernetes#85280"],
-    ),
+    )
+    .costs(Harm::Data),
     advice(
         "DRV-066",
         "a target in use is not said to be unpublished: a mount that is only out of sight still writes",
@@ -155,7 +159,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "all that was written is there again when the volume is staged next",
         csi("NodeUnstageVolume", "This RPC MUST undo the work by the corresponding `NodeStageVolume`"),
         &[],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-073",
         "a cycle of staging and unstaging holds no device afterwards",

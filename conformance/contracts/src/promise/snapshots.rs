@@ -1,6 +1,6 @@
 //! Snapshots and groups of them.
 
-use super::{Promise, csi, must};
+use super::{Harm, Promise, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -8,7 +8,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "a snapshot holds what the volume held when it was taken, whatever is written later",
         csi("CreateSnapshot", "it MUST block until the snapshot is cut"),
         &[],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-037",
         "taking a snapshot again by its name gives the same snapshot, or ALREADY_EXISTS for another volume",

@@ -1,6 +1,6 @@
 //! Staging: once per volume and node.
 
-use super::{Promise, advice, csi, must};
+use super::{Harm, Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -28,7 +28,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "ydb-platform/nbs#7207",
             "NetApp/trident#418",
         ],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-043",
         "the file system is of the type that was asked for",

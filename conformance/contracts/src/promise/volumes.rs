@@ -1,6 +1,6 @@
 //! Creating and deleting volumes, telling about them, and attaching them.
 
-use super::{Promise, advice, csi, must};
+use super::{Harm, Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -38,7 +38,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "MUST provide a volume that, when presented to a workload by `NodePublish` call, has both the requested (larger) size and contains data from the snapshot (or original volume)",
         ),
         &["spec#482"],
-    ),
+    )
+    .costs(Harm::Data),
     must(
         "DRV-015",
         "the file system of a copy that is larger than its source fills the copy",
