@@ -106,9 +106,11 @@ fn only_a_duty_of_the_driver_fails_a_case() {
         return;
     }
     const IN_USE: &str = "csi::calls::volume_in_use_is_not_deleted";
+    const GONE: &str = "csi::device::file_system_gone_read_only_is_not_published";
+    const CONDITION: &str = "csi::stats::volume_without_its_mount_is_not_well";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
-    let rows: [Row<'_>; 6] = [
+    let rows: [Row<'_>; 9] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::taken_name_with_another_size_is_refused",
@@ -123,6 +125,9 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             0,
             &[("DRV-075", "advice")],
         ),
+        ("--sabotage publish-ignores-dead-file-system", GONE, 0, &[("DRV-163", "advice")]),
+        ("--sabotage well-without-words", CONDITION, 0, &[("DRV-088", "advice")]),
+        ("--sabotage condition-without-words", CONDITION, 1, &[("DRV-170", "must")]),
         // The driver requires the size, which is optional in CSI and sent by each caller, and measures any path.
         ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
         (

@@ -256,6 +256,11 @@ impl<'a> Response<'a> {
         answer::missing(method, self.0)
     }
 
+    /// Whether the condition of a volume that is well has no message; `None` if the answer has none of such a volume.
+    pub(crate) fn is_well_without_words(self) -> Option<bool> {
+        answer::is_well_without_words(self.0)
+    }
+
     /// The first required field that a snapshot in an answer lacks; `None` if the answer is not about snapshots.
     pub(crate) fn missing_of_snapshot(self, method: &str) -> Option<Option<String>> {
         answer::missing_of_snapshot(method, self.0)

@@ -57,6 +57,7 @@ pub const RULES: &[&Rule] = &[
     &touched::STAGING_STAYS,
     &unpublish::PUBLISHED_IS_NOT_UNSTAGED,
     &touched::BESIDE_THE_PATH,
+    &answer::WELL_IN_WORDS,
     &again::STAGED,
     &again::PUBLISHED,
     &answer::SNAPSHOT,

@@ -125,9 +125,14 @@ impl Driver {
         if self.can(Ability::PublishedNodes) { volume.attached.keys().cloned().collect() } else { Vec::new() }
     }
 
-    /// The words of a condition.
-    pub(crate) fn words(&self, words: &str) -> String {
-        if self.breaks(Sabotage::ConditionWithoutWords) { String::new() } else { words.to_owned() }
+    /// A condition, and its words if the volume is well and if it is not.
+    pub(crate) fn condition_of(&self, is_well: bool, well: &str, ill: &str) -> v1::VolumeCondition {
+        let (words, silent) = match is_well {
+            true => (well, Sabotage::WellWithoutWords),
+            false => (ill, Sabotage::ConditionWithoutWords),
+        };
+        let message = if self.breaks(silent) { String::new() } else { words.to_owned() };
+        v1::VolumeCondition { abnormal: !is_well, message }
     }
 
     fn size_of_source(&self, volume: &Volume) -> Option<i64> {
@@ -139,10 +144,7 @@ impl Driver {
     fn condition(&self, volume: &Volume) -> Option<v1::VolumeCondition> {
         let is_there =
             crate::driver::exists(&self.contents_of(volume)) && !self.breaks(Sabotage::NewVolumeIsAbnormal);
-        self.can(Ability::Condition).then(|| v1::VolumeCondition {
-            abnormal: !is_there,
-            message: self.words(if is_there { "present" } else { "its contents are gone" }),
-        })
+        self.can(Ability::Condition).then(|| self.condition_of(is_there, "present", "its contents are gone"))
     }
 }
 

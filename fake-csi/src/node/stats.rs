@@ -31,10 +31,7 @@ impl NodeService {
             found => found?,
         };
         let is_shown = self.is_visible(&volume, &path)? || self.driver.breaks(Sabotage::AlwaysHealthy);
-        let condition = v1::VolumeCondition {
-            abnormal: !is_shown,
-            message: self.driver.words(if is_shown { "mounted" } else { "no longer mounted" }),
-        };
+        let condition = self.driver.condition_of(is_shown, "mounted", "no longer mounted");
         let usage = match (is_block, is_shown) {
             (_, false) => Vec::new(),
             (true, true) if self.driver.breaks(Sabotage::StatsOfTheDeviceNode) => {

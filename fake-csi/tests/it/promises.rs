@@ -70,10 +70,11 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 50] = [
+const FOUND_BY_CASES: [&str; 51] = [
     "capacity-minimum-too-large",
     "capacity-of-any-place",
     "clone-empties-source",
+    "condition-without-words",
     "confirms-no-capabilities",
     "create-again-answers-asked-size",
     "create-answers-limit",

@@ -51,7 +51,7 @@ async fn unreadable_volume_is_not_formatted(cx: &mut Cx) -> Result {
 /// A file system that has gone read-only because its device failed is not published as a writable one, and works again
 /// when it was staged anew.
 ///
-/// CSI, NodePublishVolume: the SP MUST ensure the CO can use the published volume as described.
+/// CSI says nothing of a medium that fails while a volume is staged; what was synced before MUST be there afterwards.
 #[case(needs = [Filesystem, StageUnstage, Root, Fuse, OwnProcess, Persistent])]
 async fn file_system_gone_read_only_is_not_published(cx: &mut Cx) -> Result {
     let state = cx.failing_state().await?;

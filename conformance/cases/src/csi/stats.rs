@@ -108,7 +108,7 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
 /// NodeGetVolumeStats answers the condition of a volume, which is abnormal when its mount is gone.
 ///
 /// CSI, NodeGetVolumeStatsResponse: volume_condition MUST be specified if VOLUME_CONDITION is reported.
-#[case(needs = [Stats, Filesystem, Root], judges = ["DRV-170"], driver = Shared)]
+#[case(needs = [Stats, Filesystem, Root], judges = ["DRV-088", "DRV-170"], driver = Shared)]
 async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
     if !cx.tells_condition() {
         cx.not_tried("DRV-086", "the node service does not report VOLUME_CONDITION");

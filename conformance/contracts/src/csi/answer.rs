@@ -57,6 +57,7 @@ pub(super) const FIELDS: &[(&str, &str)] = &[
     ("NodeGetVolumeStatsResponse", "usage"),
     ("VolumeUsage", "unit"),
     ("VolumeCondition", "message"),
+    ("VolumeCondition", "abnormal"),
     ("CreateSnapshotResponse", "snapshot"),
     ("GetSnapshotResponse", "snapshot"),
     ("ListSnapshotsResponse", "entries"),
@@ -137,16 +138,36 @@ pub(super) fn missing(method: &str, answer: &Value) -> Option<String> {
     of_call.or_else(|| silent_condition(answer)).or_else(|| empty_confirmation(answer))
 }
 
-/// The message, if the answer has a volume condition without one.
+/// The message, if the answer has the condition of an abnormal volume without one.
 fn silent_condition(answer: &Value) -> Option<String> {
-    let mut found = None;
+    let silent = conditions(answer).into_iter().filter(|condition| is_abnormal(condition));
+    silent
+        .into_iter()
+        .find_map(|condition| lacks(condition, &["message"]))
+        .map(|field| format!("volumeCondition.{field}"))
+}
+
+/// Whether an answer has the condition of a volume that is well without a message; `None` if it has none of such a volume.
+pub(super) fn is_well_without_words(answer: &Value) -> Option<bool> {
+    let well: Vec<&Value> =
+        conditions(answer).into_iter().filter(|condition| !is_abnormal(condition)).collect();
+    (!well.is_empty()).then(|| well.into_iter().any(|condition| lacks(condition, &["message"]).is_some()))
+}
+
+/// The conditions of volumes in an answer.
+fn conditions(answer: &Value) -> Vec<&Value> {
+    let mut found = Vec::new();
     walk(answer, "", &mut |name, value| {
-        if name == "volumeCondition" && value.is_object() && found.is_none() {
-            found = lacks(value, &["message"]).map(|field| format!("volumeCondition.{field}"));
+        if name == "volumeCondition" && value.is_object() {
+            found.push(value);
         }
         true
     });
     found
+}
+
+fn is_abnormal(condition: &Value) -> bool {
+    condition["abnormal"] == true
 }
 
 /// The capabilities, if the answer has a confirmation without them.
@@ -249,6 +270,11 @@ mod tests {
         assert_eq!(missing("NodeGetVolumeStats", &unit("UNKNOWN")).as_deref(), Some("unit"));
         let silent = json!({ "volumeCondition": { "abnormal": true } });
         assert_eq!(missing("NodeGetVolumeStats", &silent).as_deref(), Some("volumeCondition.message"));
+        let well = json!({ "entries": [{ "status": { "volumeCondition": { "message": "" } } }] });
+        assert_eq!(missing("ListVolumes", &json!({ "volumeCondition": {} })), None);
+        assert_eq!(is_well_without_words(&well), Some(true));
+        assert_eq!(is_well_without_words(&json!({ "volumeCondition": { "message": "well" } })), Some(false));
+        assert_eq!(is_well_without_words(&silent), None);
         let confirmed = |uses: Value| json!({ "confirmed": { "volumeCapabilities": uses } });
         let validate = |answer: &Value| missing("ValidateVolumeCapabilities", answer);
         assert_eq!(validate(&json!({ "message": "no" })), None);

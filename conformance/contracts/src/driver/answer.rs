@@ -47,6 +47,20 @@ pub(super) static COMPLETE: Rule = Rule {
     }),
 };
 
+pub(super) static WELL_IN_WORDS: Rule = Rule {
+    id: "DRV-088",
+    sentence: "the condition of a volume that is well has a message",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|_, line, report| {
+        let Some((method, answer)) = good(line) else { return };
+        let Some(is_silent) = answer.is_well_without_words() else { return };
+        report.tried();
+        if is_silent {
+            report.broken(method, "the condition of a volume that is well has no message", "");
+        }
+    }),
+};
+
 pub(super) static NO_NEGATIVE_SIZE: Rule = Rule {
     id: "DRV-171",
     sentence: "no size and no number of volumes in an answer is negative",
@@ -124,6 +138,21 @@ mod tests {
             &[],
         );
         passes_over(rule, "calls CreateVolume {} {} Internal", &[]);
+    }
+
+    /// The letter of CSI demands a message of both; only where something is wrong there is anything to say.
+    #[test]
+    fn condition_has_words_above_all_if_it_is_abnormal() {
+        let told = |condition: &str| {
+            format!(r#"calls NodeGetVolumeStats {{}} {{"volumeCondition":{{{condition}}}}} OK"#)
+        };
+        let abnormal = told(r#""abnormal":true"#);
+        breaks(&COMPLETE, "an answer lacks a field that CSI requires", &abnormal, &[]);
+        passes_over(&WELL_IN_WORDS, &abnormal, &[]);
+        let well = told("");
+        keeps(&COMPLETE, &well, &[]);
+        breaks(&WELL_IN_WORDS, "the condition of a volume that is well has no message", &well, &[]);
+        keeps(&WELL_IN_WORDS, &told(r#""message":"mounted""#), &[]);
     }
 
     #[test]

@@ -26,13 +26,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI says nothing of the calls of a file system; an application that cannot lock or execute does not run",
         &[],
     ),
-    must(
+    advice(
         "DRV-163",
         "a file system that has gone read-only is not published as one that can be written",
-        csi(
-            "NodePublishVolume, volume_capability",
-            "SP MUST ensure the CO can use the published volume as described",
-        ),
+        "CSI has the plugin see to it that a volume can be used as its capability describes, and has conditions for a medium that fails later; no sentence asks for a look at it on each publish. An application meets errors at its first write, and a new pod does not mend them",
         &["ydb-platform/nbs#2936", "longhorn/longhorn#8572"],
     )
     .costs(Harm::Data),

@@ -1,6 +1,6 @@
 //! Growing, modifying and measuring volumes.
 
-use super::{Promise, csi, must, should};
+use super::{Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -61,6 +61,12 @@ pub(super) const PROMISES: &[Promise] = &[
             "ControllerModifyVolume, errors",
             "The SP MUST NOT have applied any modification to the volume as part of this specific call",
         ),
+        &[],
+    ),
+    advice(
+        "DRV-088",
+        "the condition of a volume that is well has a message",
+        "CSI requires the message, and says that a scalar field that is left out has its default; of a volume that is well an empty text keeps nothing back",
         &[],
     ),
 ];

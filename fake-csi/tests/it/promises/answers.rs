@@ -13,7 +13,7 @@ use crate::world::{World, block, create, mounted};
 pub(super) const PROBES: Chapter = &[
     probe!("context-too-large", context_has_at_most_4_kib),
     probe!("version-missing", version_is_told),
-    probe!("condition-without-words", condition_has_words),
+    probe!("well-without-words", condition_has_words),
     probe!("negative-volume-limit", volume_limit_is_not_negative),
     probe!("errors-without-words", errors_have_words),
     probe!("expansion-without-call", expansion_has_its_call),
