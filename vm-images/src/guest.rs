@@ -141,7 +141,7 @@ fn mount_all() {
     for (kind, at, options) in MOUNTS {
         // A kernel without one of these still boots; programs that need it report that themselves.
         let _ = fs::create_dir_all(at);
-        if *at == MAY_HAVE_FILES && fs::read_dir(at).is_ok_and(|mut files| files.next().is_some()) {
+        if hides_files(at, Path::new(at)) {
             let _ = fs::set_permissions(at, fs::Permissions::from_mode(0o1777));
             continue;
         }
@@ -152,6 +152,11 @@ fn mount_all() {
     for (to, at) in LINKS {
         let _ = std::os::unix::fs::symlink(to, at);
     }
+}
+
+/// Whether a mount at a path would hide files that the archive has brought into its directory.
+fn hides_files(at: &str, directory: &Path) -> bool {
+    at == MAY_HAVE_FILES && fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some())
 }
 
 /// Loads the modules of a list, in its order; a module that is loaded already is no error.
@@ -268,4 +273,18 @@ fn power_off() -> ! {
     let _ = reboot(RebootMode::RB_POWER_OFF);
     // Only a PID 1 without the right to power off comes here, and its end is a panic of the kernel.
     std::process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_the_directory_for_temporary_files_are_not_mounted_over() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!hides_files("/tmp", dir.path()), "an empty one is mounted like the others");
+        fs::write(dir.path().join("my-driver"), "").unwrap();
+        assert!(hides_files("/tmp", dir.path()));
+        assert!(!hides_files("/run", dir.path()));
+    }
 }

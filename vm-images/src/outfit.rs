@@ -257,9 +257,7 @@ impl Outfit {
             };
             root.program(&path, &Path::new("/usr").join(dir).join(name))?;
         }
-        for setting in SETTINGS.iter().map(Path::new).filter(|path| path.is_file()) {
-            root.copy(setting, setting)?;
-        }
+        settings(&mut root, Path::new("/"))?;
         root.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n", 0o644)?;
         root.file(Path::new("/etc/group"), b"root:x:0:\n", 0o644)?;
         root.file(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n", 0o644)?;
@@ -274,6 +272,17 @@ impl Outfit {
         }
         Ok(root.finish()?)
     }
+}
+
+/// Puts the configuration files that a machine has into the guest.
+fn settings(root: &mut Initramfs, machine: &Path) -> Result<(), InitramfsError> {
+    for setting in SETTINGS.iter().map(Path::new) {
+        let here = machine.join(setting.strip_prefix("/").unwrap_or(setting));
+        if here.is_file() {
+            root.copy(&here, setting)?;
+        }
+    }
+    Ok(())
 }
 
 /// The tools that this machine has, by name.
@@ -345,6 +354,39 @@ mod tests {
         tidy(dir.path(), &all[7]);
         let left: Vec<bool> = all.iter().map(|path| path.exists()).collect();
         assert_eq!(left, [true, false, true, true, true, true, true, true]);
+    }
+
+    /// Whether an archive has a path. The entries of the format end their names with zero.
+    fn has(archive: &[u8], path: &str) -> bool {
+        let name = [path.trim_start_matches('/').as_bytes(), &[0]].concat();
+        archive.windows(name.len()).any(|window| window == name)
+    }
+
+    /// An NFS server ends without them: "unable to resolve ANYADDR:nfs".
+    #[test]
+    fn names_of_services_and_protocols_are_in_the_guest() {
+        let machine = tempfile::tempdir().unwrap();
+        fs::create_dir(machine.path().join("etc")).unwrap();
+        for name in ["services", "protocols", "netconfig"] {
+            fs::write(machine.path().join("etc").join(name), "nfs 2049/tcp\n").unwrap();
+        }
+        let mut root = Initramfs::new().unwrap();
+        settings(&mut root, machine.path()).unwrap();
+        let archive = root.finish().unwrap();
+        for path in ["/etc/services", "/etc/protocols", "/etc/netconfig"] {
+            assert!(has(&archive, path), "{path}");
+        }
+        assert!(!has(&archive, "/etc/mke2fs.conf"), "this machine does not have it");
+    }
+
+    #[test]
+    fn file_of_the_manifest_keeps_its_path_below_the_directory_for_temporary_files() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let program = dir.path().join("my-driver");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        let mut root = Initramfs::new().unwrap();
+        root.tree(&program, &program).unwrap();
+        assert!(has(&root.finish().unwrap(), program.to_str().unwrap()));
     }
 
     #[test]
