@@ -123,17 +123,12 @@ impl Bed {
         directory: &str,
         names: &[&str],
         last: &str,
-    ) -> Result<usize> {
+    ) -> Result {
         let mut running = running.lock().await;
         let read = alive(&mut running)?.follow(Path::new(directory), names, last).await;
         let read = read.map_err(|error| about(&error))?;
-        let mixed = |texts: &&Vec<String>| texts.iter().any(|text| *text != texts[0]);
-        match read.iter().find(mixed) {
-            None => Ok(read.len()),
-            Some(texts) => Err(StepError::Broken(vec![format!(
-                "The files {names:?} of `{directory}` were read together and are of several generations: {texts:?}."
-            )])),
-        }
+        let wrong = mixed_or_unseen(&read, names, directory);
+        wrong.map_or(Ok(()), |wrong| Err(StepError::Broken(vec![wrong])))
     }
 
     /// Gives a file another name from inside.
@@ -204,6 +199,21 @@ fn alive(running: &mut Option<Container>) -> Result<&mut Container> {
     running.as_mut().ok_or_else(|| StepError::Ours(vec!["the container has ended".to_owned()]))
 }
 
+/// What is wrong with files that were read together, again and again, while they were replaced: they are of several
+/// generations, or none was seen being replaced, so that the reader has shown nothing.
+fn mixed_or_unseen(read: &[Vec<String>], names: &[&str], directory: &str) -> Option<String> {
+    let mixed = |texts: &&Vec<String>| texts.iter().any(|text| *text != texts[0]);
+    if let Some(texts) = read.iter().find(mixed) {
+        return Some(format!(
+            "The files {names:?} of `{directory}` were read together and are of several generations: {texts:?}."
+        ));
+    }
+    let is_seen_once = read.len() < 2;
+    is_seen_once.then(|| {
+        format!("The files {names:?} of `{directory}` were replaced, and the reader saw it at no time.")
+    })
+}
+
 /// An error of the container is about its volumes; one in talking to the container is the harness's.
 fn about(error: &ContainerError) -> StepError {
     match error {
@@ -215,6 +225,19 @@ fn about(error: &ContainerError) -> StepError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reader_that_sees_one_generation_has_shown_nothing() {
+        let read = |generations: &[[&str; 2]]| {
+            let read: Vec<Vec<String>> =
+                generations.iter().map(|texts| texts.map(str::to_owned).to_vec()).collect();
+            mixed_or_unseen(&read, &["a", "b"], "/settings")
+        };
+        assert_eq!(read(&[["1", "1"], ["2", "2"]]), None);
+        assert!(read(&[["2", "2"]]).is_some_and(|wrong| wrong.contains("at no time")));
+        assert!(read(&[["1", "1"], ["1", "2"]]).is_some_and(|wrong| wrong.contains("several generations")));
+        assert!(read(&[["1", "2"]]).is_some_and(|wrong| wrong.contains("several generations")));
+    }
 
     #[test]
     fn refusal_for_another_reason_says_which_was_expected() {

@@ -59,19 +59,11 @@ impl Container {
     }
 
     /// Reads files of a directory together, while they are replaced, until all hold `last`: they are of one
-    /// generation each time. Says how many generations were seen.
+    /// generation each time, and of more than one in all.
     #[track_caller]
-    pub fn follows(
-        &self,
-        directory: &str,
-        names: &[&str],
-        last: &str,
-    ) -> impl Future<Output = Result<usize>> {
+    pub fn follows(&self, directory: &str, names: &[&str], last: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("follows(\"{directory}\")"), Location::caller());
-        async move {
-            let seen = self.shared.bed.follow_inside(&self.running, directory, names, last).await;
-            doing.done(seen)
-        }
+        async move { doing.done(self.shared.bed.follow_inside(&self.running, directory, names, last).await) }
     }
 
     /// Tries to write a file, and is refused for this reason (`EROFS`, `EACCES`, …).

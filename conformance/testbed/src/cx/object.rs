@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use api::storage::FsGroupPolicy;
 use api::{VolumeMode, VolumeSource};
 use harness::fault_fs::Rule as FileRule;
+use nix::errno::Errno;
 
 use super::{Cx, Pod, Volume};
 use crate::bed::StepError;
@@ -158,6 +159,14 @@ impl Cx {
         doing.done(self.shared.bed.spoil_fuse(rule))
     }
 
+    /// Looks at a path, and finds that it is answered with this error: a case about an error that never came proves nothing.
+    #[track_caller]
+    pub fn answers(&self, path: &Path, errno: Errno) -> Result {
+        let doing = self.shared.begin(&format!("cx.answers({errno:?})"), Location::caller());
+        let wrong = other_answer(std::fs::metadata(path).map(drop), errno);
+        doing.done(wrong.map_or(Ok(()), |wrong| Err(StepError::Broken(vec![wrong]))))
+    }
+
     /// Waits until a call is not answered because of that.
     #[track_caller]
     pub fn fuse_hangs(&self) -> impl Future<Output = Result> {
@@ -183,5 +192,31 @@ impl Cx {
         let doing = self.shared.begin(&format!("cx.local(\"{name}\")"), at);
         doing.done(self.shared.bed.write_local(name, path, mode))?;
         Ok(Volume { name: name.to_owned() })
+    }
+}
+
+/// The answer to a look at a path, if it is not this error.
+fn other_answer(looked: std::io::Result<()>, expected: Errno) -> Option<String> {
+    let answer = match looked {
+        Ok(()) => "no error".to_owned(),
+        Err(error) if error.raw_os_error() == Some(expected as i32) => return None,
+        Err(error) => error.to_string(),
+    };
+    Some(format!("The file system should answer {expected:?}, and answers {answer}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_that_does_not_come_is_noticed() {
+        let fails = |errno: Errno| Err(std::io::Error::from_raw_os_error(errno as i32));
+        for errno in [Errno::ESTALE, Errno::EIO, Errno::EACCES, Errno::EHOSTDOWN, Errno::ENODEV, Errno::EPERM]
+        {
+            assert_eq!(other_answer(fails(errno), errno), None, "{errno:?}");
+            assert!(other_answer(Ok(()), errno).is_some_and(|wrong| wrong.contains("no error")), "{errno:?}");
+            assert!(other_answer(fails(Errno::ENOENT), errno).is_some(), "{errno:?}");
+        }
     }
 }
