@@ -110,7 +110,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     const CONDITION: &str = "csi::stats::volume_without_its_mount_is_not_well";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
-    let rows: [Row<'_>; 9] = [
+    let rows: [Row<'_>; 10] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::taken_name_with_another_size_is_refused",
@@ -128,6 +128,13 @@ fn only_a_duty_of_the_driver_fails_a_case() {
         ("--sabotage publish-ignores-dead-file-system", GONE, 0, &[("DRV-163", "advice")]),
         ("--sabotage well-without-words", CONDITION, 0, &[("DRV-088", "advice")]),
         ("--sabotage condition-without-words", CONDITION, 1, &[("DRV-170", "must")]),
+        // The case puts the target back, so that what the driver then undoes is not left behind.
+        (
+            "--sabotage unpublish-needs-target",
+            "csi::order::unpublish_of_a_lost_target_is_ok",
+            0,
+            &[("DRV-069", "advice")],
+        ),
         // The driver requires the size, which is optional in CSI and sent by each caller, and measures any path.
         ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
         (

@@ -16,8 +16,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "DRV-002",
         "a call that is required, always or by a reported capability, is answered, and not with UNIMPLEMENTED",
         csi(
-            "RPC of each capability",
-            "A Node Plugin MUST implement this RPC call if it has `STAGE_UNSTAGE_VOLUME` node capability",
+            "ValidateVolumeCapabilities, RPC of each capability",
+            "A Controller Plugin MUST implement this RPC call ... A Node Plugin MUST implement this RPC call if it has `STAGE_UNSTAGE_VOLUME` node capability",
         ),
         &[],
     ),

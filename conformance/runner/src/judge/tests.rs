@@ -64,6 +64,27 @@ fn removal_that_may_be_the_drivers_is_not_attributed() {
     check(&events, "INV-050", Party::Unknown, "");
 }
 
+/// One headline for two fields would hide one of two faults behind the other.
+#[test]
+fn two_fields_that_are_missing_are_two_findings() {
+    let get = |id: u64, resp: Value| {
+        let mut events = call(id, "ControllerGetVolume", "OK", None);
+        events[1]["resp"] = resp;
+        events
+    };
+    let nameless = get(1, json!({"volume": {}, "status": {}}));
+    let silent = get(
+        2,
+        json!({"volume": {"volumeId": "v"}, "status": {"volumeCondition": {"abnormal": true, "message": ""}}}),
+    );
+    let again = get(3, json!({"volume": {}, "status": {}}));
+    let found = found(&[nameless, silent, again].concat());
+    let causes: Vec<&str> = found.iter().map(|finding| finding.cause.as_str()).collect();
+    let lacks = "an answer lacks a field that CSI requires";
+    assert_eq!(causes, [format!("{lacks}: volume.volumeId"), format!("{lacks}: volumeCondition.message")]);
+    assert_ne!(found[0].key(), found[1].key());
+}
+
 #[test]
 fn driver_that_broke_a_promise_before_is_named() {
     let twice = "code= delay=0 after=0 forward=false hang=false duplicate=true";

@@ -169,6 +169,18 @@ mod tests {
     }
 
     #[test]
+    fn directory_of_the_ledgers_is_refused_and_not_made() {
+        let run = harness::ledger::base().join("reports-of-a-test");
+        let refused = Reports::asked(Some(&run));
+        let is_made = run.exists();
+        if is_made {
+            std::fs::remove_dir(&run).unwrap();
+        }
+        assert!(refused.is_err_and(|exit| format!("{exit:?}").contains("ledgers")));
+        assert!(!is_made, "`sweep` takes what is there for a run");
+    }
+
+    #[test]
     fn directory_and_link_of_another_user_are_refused() {
         let out = tempfile::tempdir().unwrap();
         let link = out.path().join("link");

@@ -260,13 +260,8 @@ impl Answer {
     /// Checks that a call that CSI requires, always or by a reported capability, is implemented. Any other error is fine.
     #[track_caller]
     pub fn is_implemented(&self) -> Result {
-        let Self { method, message, .. } = self;
-        let reason = match method.as_str() {
-            "ValidateVolumeCapabilities" => "each controller plugin has to implement it",
-            _ => "its capability is reported",
-        };
-        let broken = (self.code == "Unimplemented")
-            .then(|| format!("{method} answered Unimplemented ({message}), and {reason}."));
+        let Self { method, code, message, .. } = self;
+        let broken = (*code == "Unimplemented").then(|| not_implemented(method, message));
         self.shared.claims("DRV-002", method, broken, place(Location::caller()))
     }
 
@@ -327,5 +322,30 @@ impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { method, code, message, said, .. } = self;
         write!(f, "{method}: {code} {message} {said}")
+    }
+}
+
+/// The cause of a required call that answers UNIMPLEMENTED, with what requires it.
+fn not_implemented(method: &str, message: &str) -> String {
+    let reason = match method {
+        // No capability goes with it.
+        "ValidateVolumeCapabilities" => "each controller plugin has to implement it",
+        _ => "its capability is reported",
+    };
+    format!("{method} answered Unimplemented ({message}), and {reason}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capability_is_blamed_only_where_there_is_one() {
+        let validate = not_implemented("ValidateVolumeCapabilities", "no");
+        assert_eq!(
+            validate,
+            "ValidateVolumeCapabilities answered Unimplemented (no), and each controller plugin has to implement it."
+        );
+        assert!(not_implemented("NodeExpandVolume", "no").ends_with("and its capability is reported."));
     }
 }
