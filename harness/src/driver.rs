@@ -219,6 +219,8 @@ impl DriverError {
             Self::Exited { tail, .. } if tail.is_empty() => {
                 Some("it printed nothing; start its command by hand, with a log that tells more")
             }
+            // The load is in the message, and may not be the only reason.
+            Self::Overloaded { source, .. } => source.hint(),
             Self::OtherName { .. } => Some("correct `name` in the manifest, or leave it out"),
             _ => None,
         }
