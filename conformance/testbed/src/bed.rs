@@ -15,6 +15,7 @@ mod driver_holds;
 mod failing_state;
 mod faults;
 mod files;
+mod last_words;
 mod load;
 mod nfs;
 pub(crate) mod node_calls;
@@ -163,9 +164,9 @@ const GLANCE: Duration = Duration::from_millis(200);
 type Result<T = ()> = std::result::Result<T, StepError>;
 
 impl Bed {
-    /// The last line the driver printed.
+    /// The line of the driver's log that says why it ended.
     pub async fn last_words(&self) -> Option<String> {
-        self.driver().lock().await.log_tail(1).pop()
+        last_words::last_words(&self.driver().lock().await.log_tail(last_words::LINES))
     }
 
     /// Notes a step of the case in the journal.

@@ -35,16 +35,19 @@ fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<S
     let Absence { reason, fix } = lack?;
     let (method, message) = trace.iter().find_map(|line| {
         let Told { method, message, .. } = Told::by(&line.event).filter(|told| !told.is_ok())?;
-        let message = message.to_lowercase();
+        let words = message.to_lowercase();
         // Drivers grow a restored or expanded file system in these calls too, which fail for other reasons as well.
         let grows = match method {
             "NodeExpandVolume" => true,
-            "NodeStageVolume" | "NodePublishVolume" => message.contains(RESIZE),
+            "NodeStageVolume" | "NodePublishVolume" => words.contains(RESIZE),
             _ => false,
         };
-        (grows && FORBIDDEN.iter().any(|words| message.contains(words))).then_some((method, message))
+        (grows && FORBIDDEN.iter().any(|forbidden| words.contains(forbidden))).then_some((method, message))
     })?;
-    Some(vec![format!("{reason}; {fix}"), format!("{method} answered: {}", message.trim_end_matches('.'))])
+    Some(vec![
+        format!("{reason}; {fix}"),
+        format!("{method} answered: {}", message.trim_end().trim_end_matches('.')),
+    ])
 }
 
 #[cfg(test)]
@@ -66,9 +69,9 @@ mod tests {
         let lack = Absence { reason: "no right".to_owned(), fix: "get it".to_owned() };
         let words = "resize2fs: Permission denied to resize filesystem";
         let found = |line: TraceLine, lack| forbidden_growth(&[line], lack);
-        let forbidden = || answered("NodeExpandVolume", "Internal", words);
+        let forbidden = || answered("NodeExpandVolume", "Internal", &format!("{words}.\n"));
         let lines = found(forbidden(), Some(&lack)).expect("the machine's");
-        assert_eq!(lines.first().map(String::as_str), Some("no right; get it"));
+        assert_eq!(lines, ["no right; get it", &format!("NodeExpandVolume answered: {words}")]);
         assert_eq!(found(forbidden(), None), None, "the machine lacks nothing");
         assert_eq!(found(answered("NodeExpandVolume", "Internal", "no space"), Some(&lack)), None);
         assert_eq!(found(answered("NodeExpandVolume", "OK", words), Some(&lack)), None);
