@@ -129,6 +129,24 @@ fn id_of_another_form_may_be_an_invalid_argument() {
     }
 }
 
+/// CSI has no code for a snapshot of a volume that does not exist, so that any refusal is right. It has one for growing it.
+#[test]
+#[parallel(root)]
+fn snapshot_of_an_unknown_volume_may_be_refused_with_any_code() {
+    if !has_root() {
+        return;
+    }
+    let fault = |method: &str| {
+        format!("--fault={{\"method\":\"{method}\",\"code\":13,\"message\":\"no such source\"}}")
+    };
+    let refused =
+        run(&[&fault("CreateSnapshot")], "", "csi::snapshots::snapshot_of_an_unknown_volume_is_refused");
+    assert_eq!(refused.code, Some(0), "{}", refused.told());
+
+    let case = "csi::growth::growth_of_an_unknown_volume_is_not_found";
+    assert_eq!(failed(&run(&[&fault("ControllerExpandVolume")], "", case)), [case]);
+}
+
 /// A driver may answer anything for a path that is not its node's, so cases ask for statistics below the node's root only.
 #[test]
 #[parallel(root)]
