@@ -224,7 +224,11 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
     let shared = cx.shared();
     let journal = &shared.bed.journal;
     let failure = failure.map(|failure| forbidden_growth::blame(failure, journal));
-    let failure = failure.map(|failure| pod_of_driver::blame(failure, journal));
+    // A driver that has ended answers no call, and waits for nothing.
+    let failure = failure.map(|failure| match after.driver_exited {
+        None => pod_of_driver::blame(failure, journal),
+        Some(_) => failure,
+    });
     let mut outcome = status_and_findings(case, failure, after, shared.claimed(), journal.symbols(), seconds);
     if let Some(breakage) = &mut outcome.breakage {
         breakage.event = first_event::first_event(&journal.trace(), journal.symbols());

@@ -8,26 +8,27 @@ use testbed::failure::{Failure, What};
 
 /// A failure of a case with this suite as its cause, if a call failed that waited for a pod of the driver's.
 pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
-    let waited = waited_for_a_pod(&journal.trace());
-    let is_of_the_call = |method: &str| match &*failure.what {
-        What::Broken { .. } | What::Story { .. } => true,
-        What::Promise { method: of, .. } => of == method,
-        What::Ours(_) | What::Environment(_) => false,
+    let Some(Waited { pod, answer }) = waited_for_a_pod(&journal.trace()) else { return failure };
+    let because = match (&*failure.what, answer) {
+        (What::Promise { method: of, .. }, Some((method, _))) if *of != method => return failure,
+        (What::Ours(_) | What::Environment(_), _) | (What::Promise { .. }, None) => return failure,
+        (_, Some((method, message))) => format!("{method} answered: {message}"),
+        // The failure is that there was no answer.
+        (What::Broken { chain, .. }, None) => chain.first().cloned().unwrap_or_default(),
+        (What::Story { .. }, None) => "the driver did not answer".to_owned(),
     };
-    if let Some(Waited { method, pod, message }) = waited.filter(|waited| is_of_the_call(&waited.method)) {
-        *failure.what = What::Environment(vec![
-            format!("the driver waits for a pod that it has created, and no such pod runs here: `{pod}`"),
-            format!("{method} answered: {}", message.trim_end_matches('.')),
-        ]);
-    }
+    *failure.what = What::Environment(vec![
+        format!("the driver waits for a pod that it has created, and no such pod runs here: `{pod}`"),
+        because.trim_end_matches('.').to_owned(),
+    ]);
     failure
 }
 
 /// A call that failed after the driver had created a pod during it.
 struct Waited {
-    method: String,
     pod: String,
-    message: String,
+    /// The method and the driver's message, unless the call was not answered in time.
+    answer: Option<(String, String)>,
 }
 
 fn waited_for_a_pod(trace: &[TraceLine]) -> Option<Waited> {
@@ -42,12 +43,19 @@ fn waited_for_a_pod(trace: &[TraceLine]) -> Option<Waited> {
             Event::Api(change) if is_pod_of_driver(change) => {
                 under_way.values_mut().for_each(|pods| pods.push(&change.object));
             }
+            // A call that was not answered in time.
+            Event::DirectCall(call) if call.answer.is_none() => {
+                let pods = under_way.remove(&(true, call.id)).unwrap_or_default();
+                if let Some(pod) = pods.first() {
+                    return Some(Waited { pod: (*pod).to_owned(), answer: None });
+                }
+            }
             event => {
                 let Some(told) = Told::by(event) else { continue };
                 let pods = under_way.remove(&(told.to_case, told.id)).unwrap_or_default();
                 if let (Some(pod), false) = (pods.first(), told.is_ok()) {
-                    let [method, pod, message] = [told.method, *pod, told.message].map(str::to_owned);
-                    return Some(Waited { method, pod, message });
+                    let answer = Some((told.method.to_owned(), told.message.to_owned()));
+                    return Some(Waited { pod: (*pod).to_owned(), answer });
                 }
             }
         }
@@ -87,5 +95,10 @@ mod tests {
         assert_eq!(pod(&[start.clone(), creates("driver"), end("OK")]), None);
         assert_eq!(pod(&[start.clone(), creates("case"), end("Unknown")]), None);
         assert_eq!(pod(&[creates("driver"), start, end("Unknown")]), None);
+
+        let direct =
+            |edge: &str| json!({"ev": "direct_call", "id": 2, "edge": edge, "volume": "", "paths": []});
+        assert_eq!(pod(&[direct("start"), creates("driver"), direct("end")]), task, "not answered in time");
+        assert_eq!(pod(&[direct("start"), creates("driver")]), None, "under way");
     }
 }
