@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, has_root};
 
 fn recordings() -> PathBuf {
@@ -154,7 +153,6 @@ fn broken_advice_is_reported_and_is_no_fault() {
 
 /// A case judges its own trace; `check` on the trace later finds the same.
 #[test]
-#[parallel(root)]
 fn check_of_a_case_trace_has_the_findings_of_the_case() {
     if !has_root() {
         return;

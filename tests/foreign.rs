@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, built, has_root};
 
 /// The cases that are left of all: some ask a driver for something, and some for nothing.
@@ -41,7 +40,6 @@ fn groups(ended: &Ended) -> Vec<String> {
 }
 
 #[test]
-#[parallel(root)]
 fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
     if !has_root() {
         return;
@@ -68,7 +66,6 @@ fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
 }
 
 #[test]
-#[parallel(root)]
 fn nothing_that_is_wanted_is_about_the_node() {
     let ended = run(true, "name_of_128 --about node");
     assert_eq!(ended.code, Some(3), "{}", ended.told());
@@ -76,7 +73,6 @@ fn nothing_that_is_wanted_is_about_the_node() {
 
 /// mkfs.xfs refuses disks below 300 MiB, which is no fault of a driver whose manifest says `size = "64MiB"`.
 #[test]
-#[parallel(root)]
 fn a_volume_is_large_enough_for_its_file_system() {
     if !has_root() {
         return;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, has_root, in_parallel, root};
 
 mod random;
@@ -57,7 +56,6 @@ fn updates() -> bool {
 }
 
 #[test]
-#[parallel(root)]
 fn each_recording_is_retold_but_for_what_is_argued() {
     if !has_root() {
         return;
@@ -160,7 +158,6 @@ fn each_deviation_shows_a_row_of_the_table() {
 }
 
 #[test]
-#[parallel(root)]
 fn own_scenarios_show_the_rest() {
     if !has_root() {
         return;

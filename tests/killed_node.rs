@@ -2,13 +2,11 @@
 //!
 //! A run of the case kills it after each 48th effect, so that 48 runs with consecutive seeds reach them all.
 
-use serial_test::parallel;
 use tests::{Volproof, has_root, is_thorough};
 
 const CASE: &str = "all_volumes::node_killed_after_an_effect";
 
 #[test]
-#[parallel(root)]
 fn node_may_be_killed_after_each_effect() {
     if !has_root() || !is_thorough("the node is killed after each 48th of its effects, not after each") {
         return;

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serial_test::parallel;
 use tests::{Ended, Volproof, built, has_root};
 
 /// A driver in the file, under its final name at once.
@@ -19,7 +18,6 @@ fn write_driver(file: &Path, arguments: &str) {
 }
 
 #[test]
-#[parallel(root)]
 fn driver_that_was_mended_runs_again_and_the_finding_is_gone() {
     if !has_root() {
         return;

@@ -2,14 +2,9 @@
 //! missing. `registry.rs` shows that each sabotage is found.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
-use serial_test::{parallel, serial};
-use tests::{Ended, Residue, Volproof, built, has_root, is_thorough, settle};
+use tests::{Ended, Volproof, built, has_root, is_thorough};
 
 /// The promise that each sabotage breaks, from the driver's own list: `name  DRV-…  the bug`.
 fn promises() -> BTreeMap<String, String> {
@@ -62,7 +57,6 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
 
 /// Every case can run against some driver: a case that needs the lack of an ability runs against a driver without it.
 #[test]
-#[parallel(root)]
 fn honest_driver_without_an_ability_is_clean() {
     if !has_root() {
         return;
@@ -81,7 +75,6 @@ fn honest_driver_without_an_ability_is_clean() {
 
 /// `volproof sabotage` tries the cases that judge a promise until one of them finds it broken.
 #[test]
-#[parallel(root)]
 fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
     if !has_root() {
         return;
@@ -100,7 +93,6 @@ fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
 
 /// An answer that CSI does not forbid fails no case, and the same answer fails a case where CSI forbids it.
 #[test]
-#[parallel(root)]
 fn only_a_duty_of_the_driver_fails_a_case() {
     if !has_root() {
         return;
@@ -172,7 +164,6 @@ const TOUCHING: &[(&str, &str, &str, &str)] = &[
 
 /// A driver that changes a path of the node has a finding with the call and the path.
 #[test]
-#[parallel(root)]
 fn driver_that_touches_what_is_the_nodes_is_named() {
     if !has_root() {
         return;
@@ -192,7 +183,6 @@ fn driver_that_touches_what_is_the_nodes_is_named() {
 
 /// A driver that broke a promise is not acquitted, even if other calls fail in consequence.
 #[test]
-#[parallel(root)]
 fn no_sabotaged_driver_is_acquitted() {
     if !has_root() {
         return;
@@ -221,7 +211,6 @@ fn no_sabotaged_driver_is_acquitted() {
 
 /// A pod that is deleted before its volume is there shows nothing of the driver: the next pod has to get the volume.
 #[test]
-#[parallel(root)]
 fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
     if !has_root() {
         return;
@@ -242,7 +231,6 @@ fn driver_that_mounts_nothing_fails_a_case_whose_pod_is_deleted_early() {
 
 /// What NodeStageVolume has formatted away is not gone because of NodeUnpublishVolume.
 #[test]
-#[parallel(root)]
 fn driver_that_formats_what_it_stages_deletes_nothing_when_it_unpublishes() {
     if !has_root() {
         return;
@@ -259,7 +247,6 @@ fn driver_that_formats_what_it_stages_deletes_nothing_when_it_unpublishes() {
 /// A driver without block volumes that makes a file at the target learns what to refuse, and the report of a pod that
 /// got no volume shows the event that its owner sees.
 #[test]
-#[parallel(root)]
 fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
     if !has_root() {
         return;
@@ -282,7 +269,6 @@ fn report_has_the_code_to_refuse_with_and_the_event_of_the_pod() {
 }
 
 #[test]
-#[parallel(root)]
 fn matrix_lists_found_and_missed_sabotages() {
     if !has_root() {
         return;
@@ -311,30 +297,4 @@ fn unknown_promise_names_the_nearest() {
     let ended = Volproof::new().args("sabotage unpublish-leave-mount").run();
     assert_eq!(ended.code, Some(2), "{}", ended.told());
     assert!(ended.stderr.contains("the nearest is `unpublish-leaves-mount`"), "{}", ended.told());
-}
-
-/// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
-#[test]
-#[serial(root)]
-fn a_matrix_that_is_cut_short_leaves_nothing() {
-    if !has_root() {
-        return;
-    }
-    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
-        let (name, mark) = Residue::mark();
-        let before = Residue::see(&mark);
-        let volproof =
-            Volproof::new().env(name, &mark).args("sabotage unpublish-leaves-mount --case csi::lifecycle");
-        let (mut matrix, directory) = volproof.start();
-        let mut begun = String::new();
-        let mut said = BufReader::new(matrix.stderr.as_mut().expect("it is piped"));
-        said.read_line(&mut begun).expect("it can be read");
-        assert!(begun.starts_with("the honest driver passes"), "{begun}");
-        kill(Pid::from_raw(matrix.id().cast_signed()), signal).expect("it is there");
-        let ended = Ended::of(matrix.wait_with_output().expect("its output"), directory);
-        assert_eq!(ended.code, code, "{}", ended.told());
-        let mut left = settle(&before, &mark, Duration::from_secs(30));
-        left.extend(ended.temporary_files());
-        assert_eq!(left, Vec::<String>::new(), "was left behind after {signal}");
-    }
 }

@@ -4,7 +4,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, built};
 
 /// The value of the case's secret.
@@ -60,7 +59,6 @@ fn check_no_secret_is_shown(ended: &Ended) {
 }
 
 #[test]
-#[parallel(root)]
 fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
     let ended = run("secrets-in-errors");
     assert_eq!(ended.code, Some(1), "{}", ended.told());
@@ -74,7 +72,6 @@ fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
 }
 
 #[test]
-#[parallel(root)]
 fn secret_in_the_drivers_log_is_found_and_masked() {
     let ended = run("secrets-in-log");
     assert_eq!(ended.code, Some(1), "{}", ended.told());
@@ -85,7 +82,6 @@ fn secret_in_the_drivers_log_is_found_and_masked() {
 
 /// A driver that refuses the first volumes with the secret of its storage has no case to fail, and a finding.
 #[test]
-#[parallel(root)]
 fn refusal_of_the_first_volumes_that_repeats_a_secret_is_a_finding() {
     let fault = r#"{"method":"CreateVolume","code":3,"message":"cannot log in with open-sesame"}"#;
     let run = |secrets: &str| {

@@ -1,6 +1,5 @@
 //! Cases that share a driver: a failed one runs again alone, and a failure that needs earlier cases is reported with them.
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, built, has_root};
 
 /// Runs cases one after the other against fake-csi with these arguments.
@@ -19,7 +18,6 @@ const CASES: &str = "csi::calls::detach_without_a_node_is_ok csi::calls::name_of
     csi::calls::volume_in_use_is_not_deleted";
 
 #[test]
-#[parallel(root)]
 fn failure_that_needs_earlier_cases_is_reported_with_them() {
     if !has_root() {
         return;
@@ -44,7 +42,6 @@ fn failure_that_needs_earlier_cases_is_reported_with_them() {
 
 /// A fault in one of several cases is reported for that case alone, and every case has a result.
 #[test]
-#[parallel(root)]
 fn failure_of_one_case_is_not_the_others() {
     if !has_root() {
         return;

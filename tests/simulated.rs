@@ -8,7 +8,6 @@
 
 use std::process::Command;
 
-use serial_test::parallel;
 use tests::{Mutant, Planted, SWITCH, in_parallel, is_thorough};
 
 /// Within how many seeds a bug has to be found.
@@ -17,7 +16,6 @@ const SEEDS: u64 = 2000;
 const SEED: &str = "Seed";
 
 #[test]
-#[parallel(root)]
 fn each_bug_is_found_within_two_thousand_seeds() {
     let from_the_start =
         is_thorough("the search for a simulated mutant begins at the seed that its patch names");
@@ -54,7 +52,6 @@ fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
 
 /// The control: without the mutant, the seed that finds it finds nothing.
 #[test]
-#[parallel(root)]
 fn each_seed_is_clean_without_its_mutant() {
     let mutants = Mutant::all("simulated");
     let seeds: Vec<u64> = mutants.iter().filter_map(seed).collect();
@@ -70,7 +67,7 @@ fn seed(mutant: &Mutant) -> Option<u64> {
 
 /// Plays seeds until one fails. Returns its failure.
 fn play(mutant: &str, first: u64, end: u64) -> Option<String> {
-    let mut seeds = Command::new(&Planted::built().seeds);
+    let mut seeds = Command::new(Planted::seeds());
     let output = seeds
         .args([end, first].map(|number| number.to_string()))
         .env(SWITCH, mutant)

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use serde_json::Value;
-use serial_test::parallel;
 use tests::{Ended, Volproof, has_root};
 
 const CASE: &str = "csi::calls::unknown_list_token_is_refused";
@@ -21,7 +20,6 @@ fn run(place: &Path, report: &str, sabotage: Option<&str>, since: Option<&str>) 
 }
 
 #[test]
-#[parallel(root)]
 fn fault_is_new_and_still_there_and_mended() {
     if !has_root() {
         return;

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use serial_test::parallel;
 use tests::{Volproof, has_root};
 
 const PAGE: &str = include_str!("../docs/first-driver-python.md");
@@ -101,7 +100,6 @@ fn run(block: &str, python: &str, directory: &Path) {
 }
 
 #[test]
-#[parallel(root)]
 fn each_step_of_the_python_tutorial_is_as_its_page_says() {
     let Some(python) = python().filter(|_| has_root()) else {
         return println!(

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, built, has_root, is_thorough};
 
 /// Runs cases against fake-csi with these arguments and these lines of its manifest.
@@ -45,7 +44,6 @@ fn failed(ended: &Ended) -> Vec<String> {
 /// A driver whose volumes have content from the start, and which has no CreateVolume: no case asks for an empty volume or
 /// for one that it would have to make.
 #[test]
-#[parallel(root)]
 fn driver_of_content_without_create_volume_is_clean() {
     if !has_root() {
         return;
@@ -68,7 +66,6 @@ fn driver_of_content_without_create_volume_is_clean() {
 
 /// A driver of scratch space, which empties a volume each time that it publishes it: no case reads what was written before.
 #[test]
-#[parallel(root)]
 fn driver_that_keeps_nothing_is_clean() {
     if !has_root() {
         return;
@@ -87,7 +84,6 @@ fn driver_that_keeps_nothing_is_clean() {
 
 /// A device that others may write is published read-only by a bind that is.
 #[test]
-#[parallel(root)]
 fn read_only_bind_of_a_writable_device_is_read_only() {
     if !has_root() {
         return;
@@ -108,7 +104,6 @@ fn read_only_bind_of_a_writable_device_is_read_only() {
 /// An id that has not the form of the driver's ids may be refused with INVALID_ARGUMENT. One that has it is not found, and
 /// the manifest names it.
 #[test]
-#[parallel(root)]
 fn id_of_another_form_may_be_an_invalid_argument() {
     if !has_root() {
         return;
@@ -149,7 +144,6 @@ fn snapshot_of_an_unknown_volume_may_be_refused_with_any_code() {
 
 /// A driver may answer anything for a path that is not its node's, so cases ask for statistics below the node's root only.
 #[test]
-#[parallel(root)]
 fn statistics_are_asked_for_below_the_nodes_root() {
     if !has_root() {
         return;
@@ -169,7 +163,6 @@ fn statistics_are_asked_for_below_the_nodes_root() {
 /// A driver of directories or of shares has no type of file system, and none is asked of it, whether it applies the groups of
 /// pods itself or leaves that to the node.
 #[test]
-#[parallel(root)]
 fn driver_without_file_system_types_is_asked_for_none() {
     if !has_root() {
         return;
@@ -190,7 +183,6 @@ fn driver_without_file_system_types_is_asked_for_none() {
 /// UNKNOWN for a kind of volume means that the driver has none of it, and is shown in the head of the run. A kind that the
 /// manifest excludes is not asked for.
 #[test]
-#[parallel(root)]
 fn odd_refusal_of_a_kind_of_volume_is_told_and_fails_nothing() {
     if !has_root() {
         return;
@@ -235,7 +227,6 @@ fn asked_names(ended: &Ended) -> Vec<String> {
 /// In a backend of all cases and runs, a name never means the volume of another case: the same claim has another name in
 /// each.
 #[test]
-#[parallel(root)]
 fn each_case_of_each_run_has_its_own_names_of_volumes() {
     if !has_root() {
         return;
@@ -255,7 +246,6 @@ fn each_case_of_each_run_has_its_own_names_of_volumes() {
 
 /// Cases go one at a time on a backend that they share.
 #[test]
-#[parallel(root)]
 fn cases_on_a_shared_backend_go_one_at_a_time() {
     if !has_root() {
         return;

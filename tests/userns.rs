@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use serial_test::parallel;
 use tests::{Ended, Volproof, built};
 
 /// Runs volproof as root of a namespace of its own, where such may be made.
@@ -22,7 +21,6 @@ fn namespaced(args: &str) -> Volproof {
 }
 
 #[test]
-#[parallel(root)]
 fn root_of_a_user_namespace_runs_rootless_and_says_so() {
     let Some(ended) =
         run("run csi::lifecycle::file_system_is_set_up_and_torn_down csi::publish --report out --jobs 2")
@@ -35,7 +33,6 @@ fn root_of_a_user_namespace_runs_rootless_and_says_so() {
 }
 
 #[test]
-#[parallel(root)]
 fn tier_host_is_refused_to_root_of_a_user_namespace() {
     let Some(ended) = run("run csi::publish --tier host") else { return };
     assert_eq!(ended.code, Some(4), "{}", ended.told());
@@ -44,7 +41,6 @@ fn tier_host_is_refused_to_root_of_a_user_namespace() {
 
 /// In a namespace, since there the runs of others are out of sight.
 #[test]
-#[parallel(root)]
 fn failed_run_says_where_its_logs_are_and_sweep_removes_them_when_told_to() {
     let Some(failed) =
         run("run csi::publish::read_only_claim_cannot_be_written --sabotage publish-ignores-read-only")

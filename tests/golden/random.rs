@@ -151,7 +151,7 @@ fn failures(played: &Ended) -> String {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn each_random_story_is_retold_but_for_what_is_argued() {
     if !has_root() {
         return;

@@ -112,24 +112,25 @@ impl Mutant {
 
 /// The programs of the copy. Without [`SWITCH`] they do what the product does.
 #[derive(Debug)]
-pub struct Planted {
-    pub volproof: PathBuf,
-    /// `seeds`, the simulation alone.
-    pub seeds: PathBuf,
-}
+pub struct Planted;
 
 impl Planted {
-    /// Built once for all mutants of all lists.
-    pub fn built() -> &'static Planted {
-        static BUILT: OnceLock<Planted> = OnceLock::new();
-        BUILT.get_or_init(|| {
-            let copy = SourceCopy::new("planted", &sources().unwrap_or_else(|error| panic!("{error}")));
-            let built = copy.build(&["--bin", "volproof", "--example", "seeds"]);
-            let built =
-                built.unwrap_or_else(|error| panic!("the copy with all mutants does not build:\n{error}"));
-            Planted { volproof: built.join("volproof"), seeds: built.join("examples/seeds") }
-        })
+    pub fn volproof() -> &'static Path {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        BUILT.get_or_init(|| build(&["--bin", "volproof"]).join("volproof"))
     }
+
+    /// The simulation alone, which takes far less time to build.
+    pub fn seeds() -> &'static Path {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        BUILT.get_or_init(|| build(&["--example", "seeds"]).join("examples/seeds"))
+    }
+}
+
+/// Builds a program of the copy, which holds the mutants of all lists.
+fn build(program: &[&str]) -> PathBuf {
+    let copy = SourceCopy::new("planted", &sources().unwrap_or_else(|error| panic!("{error}")));
+    copy.build(program).unwrap_or_else(|error| panic!("the copy with all mutants does not build:\n{error}"))
 }
 
 /// The sources that differ in the copy.

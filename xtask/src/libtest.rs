@@ -52,6 +52,11 @@ impl Reader {
         None
     }
 
+    /// Whether the lines that come belong to failed tests, until the counts of their program.
+    pub(crate) fn is_among_failures(&self) -> bool {
+        self.section == Section::Failures
+    }
+
     /// The counts of all programs that have ended.
     pub(crate) fn tally(&mut self) -> Tally {
         self.end_of_program();

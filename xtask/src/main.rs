@@ -12,6 +12,7 @@ use crate::flags::{Command, Xtask};
 
 mod bench;
 mod build;
+mod cargo_test;
 mod ci;
 mod conformance;
 mod flags;

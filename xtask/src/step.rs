@@ -3,16 +3,14 @@
 //! Everything is compiled once, in the development profile, by one command ([`Step::Build`], which lints as it
 //! compiles); the steps after it find their programs ready. That is what keeps a clean run on two cores short.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::build::{self, Built};
-use crate::libtest::Reader;
-use crate::python;
+use crate::cargo_test::{Tested, Tests};
 use crate::tally::Tally;
 use crate::tidy;
 use crate::times::{Clock, Times};
@@ -69,11 +67,11 @@ impl Tier {
 pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tally> {
     let mut total = Tally::default();
     let mut times = Times::of(name, &target_directory()?);
-    let mut left_out = Vec::new();
+    let mut done = Done::default();
     for step in steps {
         eprintln!("\n{:>12} {}", "Step", step.title());
         let clock = Clock::start();
-        let Outcome { tally, is_last } = step.run(thorough, &mut left_out)?;
+        let Outcome { tally, is_last } = step.run(thorough, &mut done)?;
         let took = clock.stop();
         eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), took.seconds);
         if let Some(slower) = times.record(&step.title(), took) {
@@ -88,11 +86,20 @@ pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tall
     if let Err(error) = times.write() {
         eprintln!("warning: {error:#}");
     }
-    if !left_out.is_empty() {
+    if !done.left_out.is_empty() {
         eprintln!("\nnote: left to `cargo xtask test --thorough`:");
-        left_out.iter().for_each(|line| eprintln!("      {line}"));
+        done.left_out.iter().for_each(|line| eprintln!("      {line}"));
     }
     Ok(total)
+}
+
+/// What earlier steps leave to later ones and to the end.
+#[derive(Debug, Default)]
+struct Done {
+    /// The report of all cases on the host tier.
+    honest: Option<PathBuf>,
+    /// The parts of tests that run only with `--thorough`.
+    left_out: Vec<String>,
 }
 
 /// The result of a step.
@@ -116,6 +123,13 @@ impl From<Built> for Outcome {
     }
 }
 
+impl Done {
+    fn count(&mut self, tested: Tested) -> Tally {
+        self.left_out.extend(tested.left_out);
+        tested.tally
+    }
+}
+
 impl Step {
     fn title(self) -> String {
         match self {
@@ -128,14 +142,21 @@ impl Step {
         }
     }
 
-    fn run(self, thorough: bool, left_out: &mut Vec<String>) -> Result<Outcome> {
+    fn run(self, thorough: bool, done: &mut Done) -> Result<Outcome> {
+        let honest = done.honest.clone();
+        let tests = Tests { thorough, honest: honest.as_deref() };
         let tally = match self {
             Step::Build => return build::workspace().map(Outcome::from),
             Step::Format => checked(cargo().args(["fmt", "--all", "--check"]))?,
             Step::Tidy => tidy::tally(&tidy::violations()?),
-            Step::UnitTests => tests(&["--lib", "--bins"], thorough, left_out)?,
-            Step::ProductTests => tests(&["--test", "*"], thorough, left_out)?,
-            Step::Conformance(tier) => conformance(tier)?,
+            Step::UnitTests => done.count(tests.of_units()?),
+            Step::ProductTests => done.count(tests.of_the_product()?),
+            Step::Conformance(tier) => {
+                let report = target_directory()?.join("xtask/conformance").join(tier.name());
+                let tally = conformance(tier, &report)?;
+                done.honest = (tier == Tier::Host).then_some(report).or(honest);
+                tally
+            }
         };
         Ok(tally.into())
     }
@@ -145,51 +166,13 @@ fn checked(command: &mut Command) -> Result<Tally> {
     Ok(Tally::of_check(status(command)?.success()))
 }
 
-fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
-    let mut command = cargo();
-    command.args(build::linted()?);
-    if thorough {
-        command.env("VOLPROOF_THOROUGH", "1");
-    }
-    if let Some(python) = python::made()? {
-        command.env(python::NAMED, python);
-    }
-    let mut child = command
-        .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
-        .args(targets)
-        .args(["--", "--show-output", "--format=pretty"])
-        // The build step has made it; without this, tests that run it would build it again to be sure.
-        .env("VOLPROOF_PROGRAM", target_directory()?.join("debug/volproof"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run `cargo test`")?;
-    let mut reader = Reader::default();
-    let output = child.stdout.take().expect("stdout was asked for");
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("cannot read what `cargo test` prints")?;
-        if let Some(shown) = reader.line(&String::from_utf8_lossy(&line)) {
-            writeln!(std::io::stderr(), "{shown}")?;
-        }
-    }
-    let ended = child.wait().context("cannot wait for `cargo test`")?;
-    let mut tally = reader.tally();
-    // A program that died, or tests that do not compile, leave no counts: that must not look like success.
-    if !ended.success() && tally.failed == 0 {
-        tally.failed = 1;
-    }
-    left_out.extend(reader.into_left_out());
-    Ok(tally)
-}
-
-fn conformance(tier: Tier) -> Result<Tally> {
-    let target = target_directory()?;
-    let report = target.join("xtask/conformance").join(tier.name());
+fn conformance(tier: Tier, report: &Path) -> Result<Tally> {
     // Yesterday's results must never be taken for today's.
     if report.exists() {
-        std::fs::remove_dir_all(&report).with_context(|| format!("cannot remove `{}`", report.display()))?;
+        std::fs::remove_dir_all(report).with_context(|| format!("cannot remove `{}`", report.display()))?;
     }
-    let mut volproof = Command::new(target.join("debug/volproof"));
-    volproof.arg("run").args(tier.arguments()).arg("--report").arg(&report);
+    let mut volproof = Command::new(target_directory()?.join("debug/volproof"));
+    volproof.arg("run").args(tier.arguments()).arg("--report").arg(report);
     let ended = status(&mut volproof)?;
     let mut tally = results(&report.join("results.json")).unwrap_or_default();
     let all_skipped = ended.code() == Some(NOTHING_RAN) && tally.skipped > 0;

@@ -37,7 +37,7 @@ fn run(program: &Path) -> Ended {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_is_accused_where_there_is_enough_of_everything() {
     if !has_root() {
         return;
@@ -49,7 +49,7 @@ fn driver_is_accused_where_there_is_enough_of_everything() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn full_disk_of_the_reports_neither_accuses_nor_acquits_the_driver() {
     if !has_root() {
         return;
@@ -69,7 +69,7 @@ fn full_disk_of_the_reports_neither_accuses_nor_acquits_the_driver() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
     if !has_root() {
         return;
@@ -89,7 +89,7 @@ fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn full_directory_for_temporary_files_is_named() {
     if !has_root() {
         return;
@@ -106,7 +106,7 @@ fn full_directory_for_temporary_files_is_named() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn limit_of_processes_is_named() {
     if !has_root() {
         return;

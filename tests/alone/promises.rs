@@ -16,7 +16,7 @@ fn standing(ended: &Ended, promise: &str) -> (String, u64) {
 /// In the same case the honest driver keeps a promise and a sabotaged one breaks it; a promise that the case does not try
 /// is neither.
 #[test]
-#[serial(root)]
+#[serial]
 fn each_promise_is_kept_broken_not_tried_or_not_observable() {
     if !has_root() {
         return;

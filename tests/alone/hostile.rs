@@ -51,7 +51,7 @@ fn says(ended: &Ended, code: i32, words: &[&str]) {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_driver_that_hangs_is_named_with_the_call_it_owes() {
     if !has_root() {
         return;
@@ -62,7 +62,7 @@ fn a_driver_that_hangs_is_named_with_the_call_it_owes() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_driver_that_forks_without_end_meets_its_limit() {
     if !has_root() {
         return;
@@ -74,7 +74,7 @@ fn a_driver_that_forks_without_end_meets_its_limit() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_driver_that_fills_its_disk_fills_no_other() {
     if !has_root() {
         return;
@@ -84,7 +84,7 @@ fn a_driver_that_fills_its_disk_fills_no_other() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_that_prints_without_end_keeps_a_log_of_limited_size() {
     if !has_root() {
         return;
@@ -118,7 +118,7 @@ const AGAIN: &str = "set -- /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*;
 
 /// The node announces all that it does, so an unannounced change while no call was under way was the driver's.
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_that_meddles_between_its_calls_is_named() {
     if !has_root() {
         return;
@@ -162,7 +162,7 @@ fn fake(arguments: &str) -> String {
 
 /// A driver that cannot do something now is asked again, by the node and by the cases.
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_that_asks_for_another_try_is_not_accused() {
     if !has_root() {
         return;
@@ -192,7 +192,7 @@ fn may_grow_in_use() -> bool {
 
 /// The kernel lets only a process with CAP_SYS_RESOURCE grow an ext4 that is mounted.
 #[test]
-#[serial(root)]
+#[serial]
 fn growth_that_the_machine_forbids_is_not_the_drivers_fault() {
     if !has_root() {
         return;
@@ -212,7 +212,7 @@ fn growth_that_the_machine_forbids_is_not_the_drivers_fault() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn list_without_an_end_is_the_drivers_fault() {
     if !has_root() {
         return;
@@ -241,7 +241,7 @@ fn finds(ended: &Ended, contract: &str, method: &str, cause: &str) {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn answer_that_is_too_large_is_no_missing_ability() {
     if !has_root() {
         return;
@@ -257,7 +257,7 @@ fn answer_that_is_too_large_is_no_missing_ability() {
 
 /// Garbage in place of one answer, of all answers, in the first questions and later: one finding each, with the call.
 #[test]
-#[serial(root)]
+#[serial]
 fn answer_that_no_client_can_read_is_one_finding_of_the_driver() {
     if !has_root() {
         return;
@@ -298,7 +298,7 @@ fn answer_that_no_client_can_read_is_one_finding_of_the_driver() {
 
 /// A driver that replaces a path of the node by a link during a call has one finding, with the call and the path.
 #[test]
-#[serial(root)]
+#[serial]
 fn link_made_during_a_call_is_named_with_call_and_path() {
     if !has_root() {
         return;
@@ -327,7 +327,7 @@ fn link_made_during_a_call_is_named_with_call_and_path() {
 
 /// A file at a target is reported with the call during which it appeared.
 #[test]
-#[serial(root)]
+#[serial]
 fn file_in_the_way_is_reported_with_its_maker() {
     if !has_root() {
         return;
@@ -349,7 +349,7 @@ fn file_in_the_way_is_reported_with_its_maker() {
 
 /// Files and descriptors of deleted volumes are reported before the driver ends, and fail no case.
 #[test]
-#[serial(root)]
+#[serial]
 fn remains_of_deleted_volumes_are_advice_with_their_holder() {
     if !has_root() {
         return;
@@ -371,7 +371,7 @@ fn remains_of_deleted_volumes_are_advice_with_their_holder() {
 
 /// The kernel does not name the sender of a signal; the report has what it does name.
 #[test]
-#[serial(root)]
+#[serial]
 fn killed_worker_is_reported_with_its_signal_and_the_suspects() {
     if !has_root() {
         return;
@@ -384,7 +384,7 @@ fn killed_worker_is_reported_with_its_signal_and_the_suspects() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn stopped_worker_is_reported_with_the_suspects() {
     if !has_root() || !is_thorough("no run whose worker is stopped, which takes its time to be given up") {
         return;
@@ -399,7 +399,7 @@ fn stopped_worker_is_reported_with_the_suspects() {
 
 /// A call that is never answered, in the first questions and later.
 #[test]
-#[serial(root)]
+#[serial]
 fn call_that_is_never_answered_is_one_finding_of_the_driver() {
     if !has_root() {
         return;
@@ -422,7 +422,7 @@ fn call_that_is_never_answered_is_one_finding_of_the_driver() {
 
 /// A process that waits for a stopped FUSE server cannot be killed: only the server's end frees it.
 #[test]
-#[serial(root)]
+#[serial]
 fn a_file_system_that_hangs_does_not_hang_the_run() {
     if !has_root() {
         return;

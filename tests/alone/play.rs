@@ -69,7 +69,7 @@ rmdir  <web>/s
 ";
 
 #[test]
-#[serial(root)]
+#[serial]
 fn manifests_are_mounted_and_taken_down() {
     if has_root() {
         let ended = manifests().arg("--once").run();
@@ -78,7 +78,7 @@ fn manifests_are_mounted_and_taken_down() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn mounts_stay_for_the_time_asked() {
     if !has_root() {
         return;
@@ -104,7 +104,7 @@ fn mounts_stay_for_the_time_asked() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn volumes_that_cannot_come_are_waited_for_so_long_only() {
     if !has_root() {
         return;
@@ -126,7 +126,7 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
 
 /// GitHub's runner takes each line that begins with `::` for a command.
 #[test]
-#[serial(root)]
+#[serial]
 fn message_of_a_driver_is_no_command_for_the_runner() {
     if !has_root() {
         return;
@@ -189,7 +189,7 @@ spec:
 ";
 
 #[test]
-#[serial(root)]
+#[serial]
 fn claims_are_bound_and_provisioned_as_in_a_cluster() {
     if !has_root() {
         return;
@@ -209,7 +209,7 @@ fn claims_are_bound_and_provisioned_as_in_a_cluster() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn claim_that_no_volume_fits_has_an_event_and_is_not_bound() {
     if !has_root() {
         return;
@@ -233,7 +233,7 @@ spec:
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn refused_attachment_has_an_event_with_the_driver_s_message() {
     if !has_root() {
         return;
@@ -257,7 +257,7 @@ spec:
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_that_mounts_nothing_is_judged_as_in_a_run() {
     if !has_root() {
         return;
@@ -302,7 +302,7 @@ fn inside(words: &[&str]) -> Ended {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn command_in_a_container_sees_the_volumes_as_its_pod_asks() {
     if !has_root() {
         return;
@@ -322,7 +322,7 @@ fn command_in_a_container_sees_the_volumes_as_its_pod_asks() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn sub_path_that_leads_out_of_the_volume_is_refused() {
     if !has_root() {
         return;
@@ -349,7 +349,7 @@ fn field_that_is_not_honoured_is_named() {
 
 /// The parameters of a class and the secrets that it names reach the driver, and a missing secret is reported.
 #[test]
-#[serial(root)]
+#[serial]
 fn class_whose_secret_is_missing_is_not_ignored() {
     if !has_root() {
         return;
@@ -434,7 +434,7 @@ fn interrupted(signal: Signal) -> Option<i32> {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
     if has_root() {
         assert_eq!(interrupted(Signal::SIGINT), Some(130));
@@ -443,7 +443,7 @@ fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn failed_command_is_reported_with_its_line() {
     if has_root() {
         scenario(
@@ -466,7 +466,7 @@ fn failed_command_is_reported_with_its_line() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn missed_expectation_is_reported_with_the_state() {
     if has_root() {
         let steps = "- {do: waitMounted, pod: a}\n- {do: waitRPC, method: NodeUnstageVolume, timeoutMs: 500}";
@@ -493,7 +493,7 @@ fn missed_expectation_is_reported_with_the_state() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_of_a_play_is_in_a_control_group_with_limits() {
     if !has_root() {
         return;
@@ -512,9 +512,9 @@ fn driver_of_a_play_is_in_a_control_group_with_limits() {
 
 /// The files that README plays.
 #[test]
-#[serial(root)]
+#[serial]
 fn examples_are_played_and_a_misspelled_field_is_not() {
-    let (pod, claim) = (include_str!("../examples/pod.yaml"), include_str!("../examples/claim.yaml"));
+    let (pod, claim) = (include_str!("../../examples/pod.yaml"), include_str!("../../examples/claim.yaml"));
     let play = |pod: &str| {
         let volproof = Volproof::new().file("pod.yaml", pod).file("claim.yaml", claim);
         volproof.args("play pod.yaml claim.yaml --once").run()
@@ -531,12 +531,12 @@ fn examples_are_played_and_a_misspelled_field_is_not() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn snapshot_is_taken_and_restored_by_the_controllers() {
     if !has_root() {
         return;
     }
-    let manifests = include_str!("../examples/snapshot.yaml");
+    let manifests = include_str!("../../examples/snapshot.yaml");
     let played = Volproof::new().file("all.yaml", manifests).args("play all.yaml --once").run();
     assert_eq!(played.code, Some(0), "{}", played.told());
     for line in ["SnapshotReady volumesnapshot/monday", "ProvisioningSucceeded pvc/restored", "web/restored"]
@@ -547,7 +547,7 @@ fn snapshot_is_taken_and_restored_by_the_controllers() {
 
 /// Files that a pod or a scenario's command makes on the machine are thrown away, unless the user allows host paths.
 #[test]
-#[serial(root)]
+#[serial]
 fn machine_is_changed_only_where_it_is_allowed() {
     if !has_root() {
         return;

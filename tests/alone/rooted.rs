@@ -35,7 +35,7 @@ fn manifest(root: &str, command: &str) -> String {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_driver_in_its_own_root_serves_the_node() {
     if !has_root() {
         return;
@@ -62,7 +62,7 @@ fn a_driver_in_its_own_root_serves_the_node() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn program_missing_in_the_root_is_named() {
     if !has_root() {
         return;

@@ -41,7 +41,7 @@ fn path(directory: &str, name: &str) -> PathBuf {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn writes_beside_the_state_directory_are_findings_and_gone() {
     if !has_root() {
         return;
@@ -67,7 +67,7 @@ fn writes_beside_the_state_directory_are_findings_and_gone() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn path_that_the_manifest_opens_is_written_on_the_machine() {
     if !has_root() {
         return;
@@ -89,7 +89,7 @@ fn path_that_the_manifest_opens_is_written_on_the_machine() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
     if !has_root() {
         return;
@@ -110,7 +110,7 @@ fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn removals_and_modes_are_findings_too() {
     if !has_root() {
         return;
@@ -132,7 +132,7 @@ fn removals_and_modes_are_findings_too() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn loop_devices_over_a_drivers_own_temporary_files_are_detached() {
     if !has_root() {
         return;
@@ -170,7 +170,7 @@ fn kernel_names_makers_of_groups() -> bool {
 
 /// A control group beside the driver's own outlives it. One below its own goes with it.
 #[test]
-#[serial(root)]
+#[serial]
 fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() {
     if !has_root() {
         return;

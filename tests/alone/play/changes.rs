@@ -51,7 +51,7 @@ impl Playing {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn changed_files_are_applied_while_it_plays() {
     if !has_root() {
         return;
@@ -124,7 +124,7 @@ spec:
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn group_snapshot_is_taken_restored_and_deleted_by_the_controllers() {
     if !has_root() {
         return;

@@ -1,9 +1,10 @@
 //! Ctrl-C: the first one stops in order with exit code 130, the second one at once, with a list of what `sweep` would undo.
 
+use std::io::{BufRead, BufReader};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serial_test::serial;
 use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
@@ -25,7 +26,7 @@ fn wait_for_a_node(mark: &str) {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn ctrl_c_stops_tidily() {
     if !has_root() {
         return;
@@ -43,7 +44,7 @@ fn ctrl_c_stops_tidily() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn ctrl_c_twice_stops_at_once_and_names_sweep() {
     if !has_root() {
         return;
@@ -61,4 +62,30 @@ fn ctrl_c_twice_stops_at_once_and_names_sweep() {
     let mut left = settle(&before, &mark, PATIENCE);
     left.extend(ended.temporary_files());
     assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+}
+
+/// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
+#[test]
+#[serial]
+fn a_matrix_that_is_cut_short_leaves_nothing() {
+    if !has_root() {
+        return;
+    }
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let volproof =
+            Volproof::new().env(name, &mark).args("sabotage unpublish-leaves-mount --case csi::lifecycle");
+        let (mut matrix, directory) = volproof.start();
+        let mut begun = String::new();
+        let mut said = BufReader::new(matrix.stderr.as_mut().expect("it is piped"));
+        said.read_line(&mut begun).expect("it can be read");
+        assert!(begun.starts_with("the honest driver passes"), "{begun}");
+        kill(Pid::from_raw(matrix.id().cast_signed()), signal).expect("it is there");
+        let ended = Ended::of(matrix.wait_with_output().expect("its output"), directory);
+        assert_eq!(ended.code, code, "{}", ended.told());
+        let mut left = settle(&before, &mark, Duration::from_secs(30));
+        left.extend(ended.temporary_files());
+        assert_eq!(left, Vec::<String>::new(), "was left behind after {signal}");
+    }
 }

@@ -50,7 +50,7 @@ spec:
 ";
 
 #[test]
-#[serial(root)]
+#[serial]
 fn stateful_pod_grows_is_snapshotted_and_moves_to_the_other_node() {
     if !has_root() {
         return;
@@ -78,7 +78,7 @@ fn stateful_pod_grows_is_snapshotted_and_moves_to_the_other_node() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn program_runs_in_a_pod_of_the_second_node() {
     if !has_root() {
         return;
@@ -93,7 +93,7 @@ fn program_runs_in_a_pod_of_the_second_node() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_of_the_second_node_is_judged() {
     if !has_root() {
         return;

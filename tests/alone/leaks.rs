@@ -193,7 +193,7 @@ fn kill_the_janitor(mode: Mode) {
 macro_rules! killed {
     ($($name:ident: $mode:ident, $role:ident;)+) => {
         $(#[test]
-        #[serial(root)]
+        #[serial]
         fn $name() {
             kill_at_each_moment(Mode::$mode, Role::$role, |_, _, _| true);
         })+
@@ -215,26 +215,26 @@ killed! {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn leftovers_of_a_killed_janitor_are_swept() {
     kill_the_janitor(Mode::Host);
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn leftovers_of_a_killed_rootless_janitor_are_swept() {
     kill_the_janitor(Mode::Rootless);
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn leftovers_on_a_running_driver_are_swept() {
     kill_the_janitor(Mode::Socket);
 }
 
 /// Neither the runs that die beside it nor what their janitors take away are any business of a run's.
 #[test]
-#[serial(root)]
+#[serial]
 fn a_run_is_not_disturbed_by_those_that_are_killed_beside_it() {
     if !has_root() {
         return;

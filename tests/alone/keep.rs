@@ -67,7 +67,7 @@ fn enter(run: &str, case: &str, line: &str) -> Ended {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn failed_case_is_kept_until_ctrl_c() {
     if !has_root() {
         return;
@@ -104,7 +104,7 @@ fn failed_case_is_kept_until_ctrl_c() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
     if !has_root() {
         return;
@@ -132,7 +132,7 @@ fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn kept_sandbox_ends_with_its_killed_run() {
     if !has_root() {
         return;

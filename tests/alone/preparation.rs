@@ -34,7 +34,7 @@ fn lines(path: &Path) -> Vec<String> {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn each_case_is_prepared_and_cleaned_up_and_the_run_once() {
     if !has_root() {
         return;
@@ -89,7 +89,7 @@ fn refused(manifest: &str, told: Expect) {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn failed_prepare_is_reported_with_its_last_lines() {
     refused(
         r#"
@@ -110,7 +110,7 @@ prepare = ["sh", "-c", "echo vgcreate: no space; exit 5"]
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn prepare_that_hangs_is_killed_at_its_limit() {
     refused(
         r#"
@@ -133,7 +133,7 @@ prepare = "300ms"
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn cleanup_that_fails_is_an_error_and_no_fault_of_the_driver() {
     if !has_root() {
         return;
@@ -158,7 +158,7 @@ fn cleanup_that_fails_is_an_error_and_no_fault_of_the_driver() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn killed_run_is_cleaned_up_by_its_janitor() {
     if !has_root() {
         return;
@@ -202,7 +202,7 @@ cleanup = ["sh", "-c", "echo run >> $WHERE/cleaned"]
 
 /// Node and controller are the same driver: a case about `CreateVolume` can find only the controller's fault.
 #[test]
-#[serial(root)]
+#[serial]
 fn controller_command_serves_the_controller_service() {
     if !has_root() {
         return;
@@ -224,7 +224,7 @@ fn controller_command_serves_the_controller_service() {
 
 /// A name that CSI does not allow is the driver's fault, and one that the manifest does not have is the manifest's.
 #[test]
-#[serial(root)]
+#[serial]
 fn name_of_the_driver_is_judged_before_it_is_compared() {
     if !has_root() {
         return;
@@ -274,7 +274,7 @@ spec: {n: 7}
 ";
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_is_a_client_of_the_api_of_its_case() {
     if !has_root() {
         return;
@@ -307,7 +307,7 @@ curl -sSf --cacert $account/ca.crt -H "Authorization: Bearer $(cat $account/toke
 "#;
 
 #[test]
-#[serial(root)]
+#[serial]
 fn driver_finds_the_api_as_in_a_pod() {
     if !has_root() {
         return;
@@ -335,7 +335,7 @@ fn driver_finds_the_api_as_in_a_pod() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn invalid_objects_are_reported_before_the_driver_starts() {
     if !has_root() {
         return;

@@ -92,7 +92,7 @@ fn watched(sabotage: &[&str]) -> (Ended, String) {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_node_and_a_driver_are_watched_at_work() {
     if !has_root() {
         return;
@@ -107,7 +107,7 @@ fn a_node_and_a_driver_are_watched_at_work() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn broken_promise_is_reported_at_its_line() {
     if !has_root() {
         return;
@@ -120,7 +120,7 @@ fn broken_promise_is_reported_at_its_line() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn findings_and_metrics_say_what_broke() {
     if !has_root() {
         return;
@@ -157,7 +157,7 @@ fn findings_and_metrics_say_what_broke() {
 
 /// An upgrade: the new watch takes the socket over, and there is no moment at which the node finds none.
 #[test]
-#[serial(root)]
+#[serial]
 fn watcher_takes_over_from_another_one() {
     if !has_root() {
         return;
@@ -194,7 +194,7 @@ fn watcher_takes_over_from_another_one() {
 }
 
 #[test]
-#[serial(root)]
+#[serial]
 fn a_watcher_that_is_killed_leaves_no_socket() {
     if !has_root() {
         return;
@@ -218,11 +218,11 @@ fn sidecar_manifests_fit_the_command_line() {
         let value: serde_json::Value = serde_yaml_ng::from_str(text).expect("it is YAML");
         value
     };
-    let kustomization = read(include_str!("../examples/watch/kustomization.yaml"));
+    let kustomization = read(include_str!("../../examples/watch/kustomization.yaml"));
     let patch = &kustomization["patches"][0];
     assert_eq!(patch["path"], "sidecar.yaml");
     assert_eq!(patch["target"]["kind"], "DaemonSet");
-    let sidecar = read(include_str!("../examples/watch/sidecar.yaml"));
+    let sidecar = read(include_str!("../../examples/watch/sidecar.yaml"));
     assert_eq!((&sidecar["apiVersion"], &sidecar["kind"]), (&"apps/v1".into(), &"DaemonSet".into()));
     let pod = &sidecar["spec"]["template"]["spec"];
     let container = |name: &str| {

@@ -1,0 +1,129 @@
+//! `cargo test`, with its output read and counted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::libtest::Reader;
+use crate::tally::Tally;
+use crate::workspace::{cargo, metadata, target_directory};
+use crate::{build, python};
+
+/// The tests that run one at a time, and wait most of their time.
+const ALONE: &str = "alone";
+
+/// How tests run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tests<'a> {
+    /// With the parts that take too long for a push.
+    pub(crate) thorough: bool,
+    /// The report of all cases against the honest driver, if it was made by a step before: no test makes it again.
+    pub(crate) honest: Option<&'a Path>,
+}
+
+/// The result of a `cargo test`.
+#[derive(Debug, Default)]
+pub(crate) struct Tested {
+    pub(crate) tally: Tally,
+    /// The parts of tests that run only with `--thorough`.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Tests<'_> {
+    /// Those inside the crates.
+    pub(crate) fn of_units(self) -> Result<Tested> {
+        self.run(&["--lib".into(), "--bins".into()])
+    }
+
+    /// Those in `tests/` directories: [`ALONE`], and beside it all others.
+    pub(crate) fn of_the_product(self) -> Result<Tested> {
+        let mut others = Vec::new();
+        for name in programs()?.into_iter().filter(|name| name != ALONE) {
+            others.extend(["--test".into(), name]);
+        }
+        let (alone, others) = thread::scope(|scope| {
+            let alone = scope.spawn(|| self.run(&["--test".into(), ALONE.into()]));
+            let others = self.run(&others);
+            (alone.join().expect("reading an output does not panic"), others)
+        });
+        let (mut both, alone) = (others?, alone?);
+        both.tally += alone.tally;
+        both.left_out.extend(alone.left_out);
+        Ok(both)
+    }
+
+    fn run(self, targets: &[String]) -> Result<Tested> {
+        let mut command = cargo();
+        command.args(build::linted()?);
+        if self.thorough {
+            command.env("VOLPROOF_THOROUGH", "1");
+        }
+        if let Some(report) = self.honest {
+            command.env("VOLPROOF_HONEST_REPORT", report);
+        }
+        if let Some(python) = python::made()? {
+            command.env(python::NAMED, python);
+        }
+        let mut child = command
+            .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
+            .args(targets)
+            .args(["--", "--show-output", "--format=pretty"])
+            // The build step has made it; without this, tests that run it would build it again to be sure.
+            .env("VOLPROOF_PROGRAM", target_directory()?.join("debug/volproof"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run `cargo test`")?;
+        let mut reader = Reader::default();
+        let output = child.stdout.take().expect("stdout was asked for");
+        // What failed is printed as a whole: the lines of two programs must not mix.
+        let mut failures = String::new();
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.context("cannot read what `cargo test` prints")?;
+            let shown = reader.line(&String::from_utf8_lossy(&line));
+            failures.extend(shown.into_iter().flat_map(|line| [line, "\n".into()]));
+            if !reader.is_among_failures() && !failures.is_empty() {
+                std::io::stderr().write_all(std::mem::take(&mut failures).as_bytes())?;
+            }
+        }
+        std::io::stderr().write_all(failures.as_bytes())?;
+        let ended = child.wait().context("cannot wait for `cargo test`")?;
+        let mut tally = reader.tally();
+        // A program that died, or tests that do not compile, leave no counts: that must not look like success.
+        if !ended.success() && tally.failed == 0 {
+            tally.failed = 1;
+        }
+        Ok(Tested { tally, left_out: reader.into_left_out() })
+    }
+}
+
+/// The names of all test programs of the workspace. Programs of several crates share a name.
+fn programs() -> Result<Vec<String>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().context("no `packages` in `cargo metadata`")?;
+    let targets = packages.iter().filter_map(|package| package["targets"].as_array()).flatten();
+    let is_test = |target: &&serde_json::Value| {
+        target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into()))
+    };
+    let mut names: Vec<String> =
+        targets.filter(is_test).filter_map(|target| target["name"].as_str()).map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_those_in_tests_directories() {
+        let programs = programs().expect("cargo knows the workspace");
+        for name in [ALONE, "it", "mutants"] {
+            assert!(programs.iter().any(|program| program == name), "{name}: {programs:?}");
+        }
+        assert!(!programs.iter().any(|program| program == "volproof"), "{programs:?}");
+    }
+}
