@@ -126,7 +126,6 @@ fn id_of_another_form_may_be_an_invalid_argument() {
 
 /// CSI has no code for a snapshot of a volume that does not exist, so that any refusal is right. It has one for growing it.
 #[test]
-#[parallel(root)]
 fn snapshot_of_an_unknown_volume_may_be_refused_with_any_code() {
     if !has_root() {
         return;

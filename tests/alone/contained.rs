@@ -203,7 +203,7 @@ fn control_group_that_stays_is_named_and_one_below_the_drivers_own_is_removed() 
 
 /// Another program makes groups as long as the run lasts; the driver's is still found.
 #[test]
-#[serial(root)]
+#[serial]
 fn control_groups_of_other_programs_are_not_the_drivers() {
     if !has_root() || !kernel_names_makers_of_groups() {
         return;
