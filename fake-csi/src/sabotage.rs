@@ -76,6 +76,8 @@ sabotages! {
         "CreateVolume ignores the requested zones."
     DeleteForgetsIdempotence "delete-forgets-idempotence" "DRV-020"
         "DeleteVolume answers NOT_FOUND for a volume that is gone."
+    DeleteRemembersNames "delete-remembers-names" "DRV-115"
+        "DeleteVolume of a volume by whose name another was deleted answers OK and deletes nothing."
     DeleteWhileInUse "delete-while-in-use" "DRV-021"
         "DeleteVolume deletes a volume that is published."
     DeleteLeavesImage "delete-leaves-image" "DRV-022"

@@ -32,6 +32,9 @@ impl Driver {
                 }
                 return Ok((Vec::new(), None));
             };
+            if self.breaks(Sabotage::DeleteRemembersNames) && !self.is_first(&volume.name) {
+                return Ok((Vec::new(), None));
+            }
             if !self.breaks(Sabotage::DeleteWhileInUse) {
                 refuse_while_used(volume)?;
             }

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 51] = [
+const FOUND_BY_CASES: [&str; 52] = [
     "capacity-minimum-too-large",
     "capacity-of-any-place",
     "clone-empties-source",
@@ -83,6 +83,7 @@ const FOUND_BY_CASES: [&str; 51] = [
     "create-drops-long-names",
     "create-ignores-place",
     "create-rounds-down",
+    "delete-remembers-names",
     "detach-needs-volume",
     "errors-with-details",
     "expand-empties-files",

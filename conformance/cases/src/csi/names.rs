@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::used_and_detached;
 use crate::prelude::*;
 
 const CREATE: &str = "CreateVolume";
@@ -54,6 +55,37 @@ async fn id_of_a_new_volume_is_not_that_of_another(cx: &mut Cx) -> Result {
     let id = |answer: &Answer| answer.text("/volume/volumeId").to_owned();
     let cause = "CreateVolume answered for a new volume the id of another one.";
     cx.keeps("DRV-110", CREATE, id(&last) != id(&made[1]), cause)
+}
+
+/// A volume that is created by the name of a deleted one is new, however often that is done.
+///
+/// CSI, DeleteVolume: a plugin that creates volumes MUST implement this call, which is made to deprovision a volume.
+#[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn name_of_a_deleted_volume_is_free(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let request = cx.last_request(CREATE)?;
+    used_and_detached(cx, &data, "first").await?;
+    let deleted = cx.delete_volume(&data).await?.asked("of a volume that is used nowhere any more");
+    deleted.is("DRV-115", &["OK"])?;
+    // Twice: a driver that remembers what it has deleted may take the second volume for the first.
+    for (name, earlier) in [("second", "first"), ("third", "second")] {
+        let made = cx.call(CREATE, request.clone()).await?;
+        if !made.is_ok() {
+            cx.not_tried("DRV-115", "the driver makes no volume by the name of a deleted one");
+            return Ok(());
+        }
+        let node = cx.node_calls_of(&made, &data).await?;
+        node.set_up("web").await?;
+        let target = node.target("web");
+        let is_new = !node.file(&target, earlier).exists();
+        node.writes(&target, name).await?;
+        node.tear_down("web").await?;
+        node.detach().await?;
+        cx.unmake(&made).await?;
+        let cause = "CreateVolume by the name of a volume that was deleted made one that has its files.";
+        cx.keeps("DRV-115", "DeleteVolume", is_new, cause)?;
+    }
+    Ok(())
 }
 
 /// The name of a volume with a file system is taken for a device too, unless the volume can be used as either.

@@ -43,4 +43,14 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["csi-sanity"],
     ),
+    must(
+        "DRV-115",
+        "a volume that is created by the name of a deleted one has nothing of it",
+        csi(
+            "DeleteVolume",
+            "A Controller Plugin MUST implement this RPC call if it has `CREATE_DELETE_VOLUME` capability. This RPC will be called by the CO to deprovision a volume",
+        ),
+        &[],
+    )
+    .costs(Harm::Data),
 ];

@@ -64,6 +64,23 @@ impl Cx {
         }
     }
 
+    /// The same for the volume of a CreateVolume that the case made itself, with the capability of another volume.
+    #[track_caller]
+    pub fn node_calls_of(&self, made: &Answer, other: &Volume) -> impl Future<Output = Result<NodeCalls>> {
+        let caller = Location::caller();
+        let doing = self.shared.begin(&format!("cx.node_calls_of(.., \"{}\")", other.name), caller);
+        let (shared, volume) = (self.shared(), other.name.clone());
+        let (handle, context) =
+            (made.text("/volume/volumeId").to_owned(), made.part("/volume/volumeContext"));
+        async move {
+            let fields = doing.done(shared.bed.volume_fields(&volume))?;
+            let fields = VolumeFields { handle, context, ..fields };
+            let calls = doing.done(NodeCalls::new(shared, volume, fields, false))?;
+            calls.attach(caller).await?;
+            Ok(calls)
+        }
+    }
+
     /// The calls for an inline volume of this name, which exists as long as it is published.
     #[track_caller]
     pub fn inline_calls(&self, volume: &str) -> Result<NodeCalls> {
