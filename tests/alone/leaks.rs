@@ -17,6 +17,10 @@ use tests::{Ended, Process, Residue, Role, RunningDriver, Volproof, has_root, is
 /// The run to kill: cases with file systems, block volumes and restarts, some of them concurrent.
 const RUN: &str = "run csi::block csi::lifecycle csi::recovery --jobs 2 --timeout 20s";
 
+/// The same on a push: a few of each kind.
+const SHORT_RUN: &str = "run csi::block csi::lifecycle::file_system_is_set_up_and_torn_down \
+                         csi::recovery::driver_killed_during_publish --jobs 2 --timeout 20s";
+
 /// A report directory in the run's own directory: a case whose driver was killed fails, and its logs stay.
 const REPORT: &str = "--report out";
 
@@ -25,9 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn moments() -> u32 {
     let asked = std::env::var("VOLPROOF_MOMENTS").ok().and_then(|moments| moments.parse().ok());
-    asked.unwrap_or_else(
-        || if is_thorough("50 moments to kill each process of a run, not 3") { 50 } else { 3 },
-    )
+    asked.unwrap_or_else(|| if is_in_full() { 50 } else { 3 })
+}
+
+fn is_in_full() -> bool {
+    is_thorough("each process is killed at 3 moments of a short run, not at 50 of a longer one")
 }
 
 /// The privileges of the run, and the starter of the driver.
@@ -54,7 +60,7 @@ impl Ground {
     }
 
     fn run(&self) -> Volproof {
-        let volproof = Volproof::new().args(RUN);
+        let volproof = Volproof::new().args(if is_in_full() { RUN } else { SHORT_RUN });
         match (self.mode, &self.driver) {
             (Mode::Host, _) => volproof,
             (Mode::Rootless, _) => volproof.args("--tier rootless"),
