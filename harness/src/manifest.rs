@@ -105,7 +105,7 @@ pub struct Manifest {
     /// How long the driver may take.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// Files with the secrets of each kind of call.
+    /// Files with the secrets of each kind of call: TOML, `key = "value"`.
     #[serde(default)]
     pub secrets: Secrets,
     /// Cases that are known to fail, each with the reason. If one passes, the run fails.

@@ -325,7 +325,7 @@ impl Display for SummaryLines<'_> {
             .map(|case| case.id.clone())
             .collect();
         if !unexplained.is_empty() && !run.findings.is_empty() {
-            writeln!(f, "  no finding says why: {}", named(&unexplained))?;
+            writeln!(f, "  without a finding: {}", named(&unexplained))?;
         }
         if let Some(since) = &run.since {
             write!(f, "{}", SinceLines(palette, since))?;

@@ -291,7 +291,7 @@ fn the_summary_counts_and_names_what_is_bad() {
                  Finding NodeUnpublishVolume returned OK, but its target is still mounted.
                          DRV-031 in csi::block::teardown_is_the_reverse_of_setup
                          also in a::leaked
-              no finding says why: a::failed, a::error, a::driver_exited and 1 more
+              without a finding: a::failed, a::error, a::driver_exited and 1 more
               hint: nothing is proven
         "#]],
     );
