@@ -256,6 +256,22 @@ pub(crate) fn blame(findings: &mut [Finding], promise: &str) {
     }
 }
 
+/// The promise that a request without a required field is refused, and that an answer lacks none.
+const REFUSES_INCOMPLETE: &str = "DRV-090";
+const ANSWERS_COMPLETELY: &str = "DRV-170";
+
+/// Marks what an answer lacks as a consequence, if the call was to be refused for what it lacked itself.
+pub(crate) fn excuse_answer(findings: &mut [Finding], broken: &Finding) {
+    let is_excused = |finding: &Finding| {
+        broken.contract == REFUSES_INCOMPLETE
+            && finding.contract == ANSWERS_COMPLETELY
+            && finding.method == broken.method
+    };
+    for finding in findings.iter_mut().filter(|finding| is_excused(finding)) {
+        finding.consequence_of = REFUSES_INCOMPLETE.to_owned();
+    }
+}
+
 const ACQUITTAL: &str = "Not the driver's fault: ";
 const OWN_RULE: &str = "broke its own rule";
 const NOT_KNOWN: &str = "Who is at fault is not known: ";

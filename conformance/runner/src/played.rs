@@ -55,7 +55,7 @@ impl Findings {
 
     /// The finding of a driver that ended unasked.
     pub fn driver_ended(&mut self, said: &str) -> Vec<Finding> {
-        self.new_ones(judge::driver_ended(said, None, &[]))
+        self.new_ones(judge::driver_ended(said, None, None, &[]))
     }
 
     fn new_ones(&mut self, found: impl IntoIterator<Item = Finding>) -> Vec<Finding> {

@@ -321,6 +321,7 @@ fn status_and_findings(
         mut unchecked,
         driver_exited,
         ended_during,
+        crash,
     } = after;
     unchecked.extend(claims.not_tried);
     judged.kept.extend(claims.kept.iter().map(|id| (*id).to_owned()));
@@ -337,10 +338,11 @@ fn status_and_findings(
         // The broken promise is a consequence of the driver's end.
         (Some(end), broken) => {
             findings.extend(broken.map(|broken| judge::after_the_end(&broken)));
-            findings.extend(judge::driver_ended(end, ended_during.as_deref(), &findings));
+            findings.extend(judge::driver_ended(end, ended_during.as_deref(), crash.as_deref(), &findings));
         }
         (None, Some(broken)) => {
             judge::blame(&mut findings, &broken.contract);
+            judge::excuse_answer(&mut findings, &broken);
             findings.push(broken);
         }
         (None, None) => {}

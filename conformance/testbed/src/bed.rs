@@ -169,6 +169,11 @@ impl Bed {
         last_words::last_words(&self.driver().lock().await.log_tail(last_words::LINES))
     }
 
+    /// The message of a crash in the driver's log.
+    pub async fn crash_message(&self) -> Option<String> {
+        last_words::crash(&self.driver().lock().await.log_tail(last_words::LINES))
+    }
+
     /// Notes a step of the case in the journal.
     pub(crate) fn step(&self, step: &str, at: &Place) {
         self.journal.step(step, &at.to_string());

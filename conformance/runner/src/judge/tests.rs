@@ -225,6 +225,17 @@ fn promise_broken_in_the_body_explains_what_the_manager_did() {
 }
 
 #[test]
+fn answer_to_a_request_that_lacked_a_field_is_no_fault_of_its_own() {
+    let lacks =
+        |method| promise_broken("DRV-170", method, "an answer lacks `volume.volumeId`, which CSI requires");
+    let mut found = [lacks("ControllerGetVolume"), lacks("CreateVolume")];
+    excuse_answer(&mut found, &promise_broken("DRV-010", "ControllerGetVolume", "another"));
+    assert!(found.iter().all(Finding::is_fault));
+    excuse_answer(&mut found, &promise_broken("DRV-090", "ControllerGetVolume", "answered OK"));
+    assert_eq!(found.map(|finding| finding.is_fault()), [false, true]);
+}
+
+#[test]
 fn secret_in_the_drivers_log_breaks_its_promise() {
     assert_eq!(secret_in_log("driver.log").contract, "DRV-094");
     assert_ne!(secret_in_log("trace.jsonl").party, Party::Driver);

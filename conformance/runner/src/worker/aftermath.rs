@@ -54,6 +54,8 @@ pub(super) struct Aftermath {
     pub(super) driver_exited: Option<String>,
     /// The method that was under way then.
     pub(super) ended_during: Option<String>,
+    /// The message of the crash, if it was one.
+    pub(super) crash: Option<String>,
 }
 
 impl Aftermath {
@@ -118,6 +120,9 @@ impl Aftermath {
     /// Finds the leftovers of the case and applies the rules to its trace.
     async fn of_case(bed: &Bed, sandbox: &Sandbox, before: &Before, failed: bool, stays: bool) -> Self {
         let mut after = Self { driver_exited: bed.driver_exit().await, ..Self::default() };
+        if after.driver_exited.is_some() {
+            after.crash = bed.crash_message().await;
+        }
         if stays {
             after.unchecked.push("leftovers: everything stays as it was when the case broke".to_owned());
         } else if after.driver_exited.is_none() {

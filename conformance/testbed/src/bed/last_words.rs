@@ -6,8 +6,13 @@ pub(super) const LINES: usize = 1000;
 /// How a runtime's message about a crash begins.
 const CRASHES: [&str; 2] = ["panic: ", "fatal error: "];
 
-/// The message of a crash, which stands before its stacks, or else the last line that says something.
+/// The message of a crash, or else the last line that says something.
 pub(super) fn last_words(log: &[String]) -> Option<String> {
+    crash(log).or_else(|| last_line(log).cloned())
+}
+
+/// The message of a crash, which stands before its stacks.
+pub(super) fn crash(log: &[String]) -> Option<String> {
     let begins = |line: &&String| CRASHES.iter().any(|words| line.starts_with(words));
     if let Some(line) = log.iter().rfind(begins) {
         return Some(line.clone());
@@ -17,12 +22,13 @@ pub(super) fn last_words(log: &[String]) -> Option<String> {
     {
         return Some(log.get(at..=at + 1).unwrap_or(&log[at..]).join(" "));
     }
-    let last = log.iter().rfind(|line| !line.trim().is_empty())?;
     let thrown = |line: &&String| line.split_once(": ").is_some_and(|(kind, _)| is_error(kind));
-    match last.starts_with("Node.js v") {
-        true => log.iter().rfind(thrown).or(Some(last)).cloned(),
-        false => Some(last.clone()),
-    }
+    let of_node = last_line(log).is_some_and(|line| line.starts_with("Node.js v"));
+    log.iter().rfind(thrown).filter(|_| of_node).cloned()
+}
+
+fn last_line(log: &[String]) -> Option<&String> {
+    log.iter().rfind(|line| !line.trim().is_empty())
 }
 
 /// Whether a word is the name of a JavaScript error, such as `TypeError`.
@@ -56,5 +62,6 @@ mod tests {
         assert_eq!(of(python).as_deref(), Some("KeyError: 'size'"));
         assert_eq!(of("ready\nthread 'a' panicked at b").as_deref(), Some("thread 'a' panicked at b"));
         assert_eq!(of("\n"), None);
+        assert_eq!(crash(&[python.to_owned()]), None);
     }
 }
