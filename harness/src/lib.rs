@@ -57,6 +57,7 @@ pub mod masks;
 pub mod module_disk;
 pub mod nfs_export;
 pub mod node;
+mod notification;
 pub mod observe;
 pub mod printable;
 pub mod private;

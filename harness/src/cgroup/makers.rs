@@ -4,17 +4,15 @@ use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::notification::{self, Notification, array, notifications};
+
 /// A notification about an entry of a directory carries the directory's handle and the entry's name.
 const REPORT: u32 = libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
-/// Only root of the machine may have an endless queue; to others the kernel does not name the process.
-const FLAGS: u32 = libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE | REPORT;
 const INFO_TYPE_DFID_NAME: u8 = 2;
-const METADATA: usize = 24;
 /// The bytes before the handle's own: header, id of the file system, size and type of the handle.
 const BEFORE_HANDLE: usize = 20;
 
@@ -48,65 +46,32 @@ impl Makers {
 }
 
 fn watch(top: &Path) -> io::Result<File> {
-    // SAFETY: no pointers; the result is checked before it is used as a descriptor.
-    let fd = unsafe { libc::fanotify_init(FLAGS, libc::O_RDONLY.cast_unsigned()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
-    let group = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    // Only root of the machine may have an endless queue; to others the kernel does not name the process.
+    let group = notification::open_group(libc::FAN_UNLIMITED_QUEUE | REPORT)?;
     let path = CString::new(top.as_os_str().as_bytes())?;
-    // SAFETY: the descriptor is open, and the path is a string that ends with zero and outlives the call.
-    let result = unsafe {
-        libc::fanotify_mark(
-            group.as_raw_fd(),
-            libc::FAN_MARK_ADD | libc::FAN_MARK_ONLYDIR,
-            libc::FAN_CREATE | libc::FAN_ONDIR,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-        )
-    };
-    if result == 0 { Ok(group) } else { Err(io::Error::last_os_error()) }
+    let mask = libc::FAN_CREATE | libc::FAN_ONDIR;
+    notification::mark(&group, libc::FAN_MARK_ONLYDIR, mask, libc::AT_FDCWD, Some(&path))?;
+    Ok(group)
 }
 
-/// The names of the entries that processes of this PID namespace have made. For the others the kernel says 0.
+/// The names of the entries that processes of this PID namespace have made.
 fn names_by_us(bytes: &[u8]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut rest = bytes;
-    while rest.len() >= METADATA {
-        let length = number(rest, 0).clamp(METADATA, rest.len());
-        let (event, after) = rest.split_at(length);
-        if number(event, 20) != 0 {
-            found.extend(name(&event[METADATA..]));
-        }
-        rest = after;
-    }
-    found
+    notifications(bytes).filter(|event| event.pid != 0).filter_map(name).collect()
 }
 
-/// The name among the records that follow a notification.
-fn name(mut records: &[u8]) -> Option<PathBuf> {
-    while records.len() >= 4 {
-        let length = usize::from(u16::from_ne_bytes([records[2], records[3]]));
-        let record = records.get(..length.max(4))?;
-        if record[0] == INFO_TYPE_DFID_NAME && record.len() > BEFORE_HANDLE {
-            let text = record.get(BEFORE_HANDLE + number(record, 12)..)?;
-            let end = text.iter().position(|byte| *byte == 0)?;
-            return Some(PathBuf::from(OsString::from_vec(text[..end].to_vec())));
-        }
-        records = &records[record.len()..];
-    }
-    None
-}
-
-fn number(bytes: &[u8], at: usize) -> usize {
-    let four: [u8; 4] = std::array::from_fn(|i| bytes.get(at + i).copied().unwrap_or_default());
-    usize::try_from(u32::from_ne_bytes(four)).unwrap_or(usize::MAX)
+fn name(event: Notification) -> Option<PathBuf> {
+    let record = event.record(INFO_TYPE_DFID_NAME)?;
+    let handle = u32::from_ne_bytes(array(record, 12)?) as usize;
+    let text = record.get(BEFORE_HANDLE.checked_add(handle)?..)?;
+    let end = text.iter().position(|byte| *byte == 0)?;
+    Some(PathBuf::from(OsString::from_vec(text[..end].to_vec())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const METADATA: usize = 24;
 
     /// A notification as Linux 6.18 writes it.
     fn notification(pid: u32, name: &str) -> Vec<u8> {

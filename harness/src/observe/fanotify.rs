@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use super::poll::Table;
 use super::statmount::Desk;
 use super::{Missed, Mount, MountEvent, MountEventKind, MountId, ObserveError, statmount};
+use crate::notification::{self, Notification, array, notifications};
 
 const FAN_REPORT_MNT: u32 = 0x4000;
 const FAN_MARK_MNTNS: u32 = 0x110;
 const FAN_MNT_ATTACH: u64 = 0x0100_0000;
 const FAN_MNT_DETACH: u64 = 0x0200_0000;
 const INFO_TYPE_MNT: u8 = 7;
-const METADATA: usize = 24;
 /// More than one notification takes.
 const ROOM: usize = 256;
 
@@ -186,37 +186,18 @@ impl Fanotify {
 }
 
 fn open_group() -> Result<File, ObserveError> {
-    let base = FAN_REPORT_MNT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
-    let flags = libc::O_RDONLY as libc::c_uint;
-    let init = |wanted| {
-        // SAFETY: no pointers; the result is checked before it is used as a descriptor.
-        let fd = unsafe { libc::fanotify_init(wanted, flags) };
-        // SAFETY: the kernel has just returned this descriptor, and it has no other owner.
-        (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
-    };
     // Root of a user namespace may not have an endless queue; 16384 events between two looks will do, and
     // an overflow is an error of its own.
-    init(base | libc::FAN_UNLIMITED_QUEUE).or_else(|| init(base)).ok_or_else(|| watch("fanotify_init"))
+    notification::open_group(FAN_REPORT_MNT | libc::FAN_UNLIMITED_QUEUE)
+        .or_else(|_| notification::open_group(FAN_REPORT_MNT))
+        .map_err(|source| ObserveError::Watch { what: "fanotify_init", source })
 }
 
 fn mark_namespace(group: &File) -> Result<(), ObserveError> {
     let namespace = File::open("/proc/thread-self/ns/mnt")
         .map_err(|source| ObserveError::Watch { what: "/proc/thread-self/ns/mnt", source })?;
-    // SAFETY: both descriptors are open, and without a path none is read.
-    let result = unsafe {
-        libc::fanotify_mark(
-            group.as_raw_fd(),
-            libc::FAN_MARK_ADD | FAN_MARK_MNTNS,
-            FAN_MNT_ATTACH | FAN_MNT_DETACH,
-            namespace.as_raw_fd(),
-            std::ptr::null(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(watch("fanotify_mark")) }
-}
-
-fn watch(what: &'static str) -> ObserveError {
-    ObserveError::Watch { what, source: io::Error::last_os_error() }
+    notification::mark(group, FAN_MARK_MNTNS, FAN_MNT_ATTACH | FAN_MNT_DETACH, namespace.as_raw_fd(), None)
+        .map_err(|source| ObserveError::Watch { what: "fanotify_mark", source })
 }
 
 /// Every mount of the caller's namespace.
@@ -238,40 +219,16 @@ fn unlistable(source: io::Error) -> ObserveError {
     ObserveError::Read { what: "the mounts by listmount", source }
 }
 
-/// Splits a buffer into notifications.
+/// The notifications about mounts in a buffer.
 fn notices(bytes: &[u8]) -> Result<Vec<Notice>, ObserveError> {
     let mut found = Vec::new();
-    let mut rest = bytes;
-    while rest.len() >= METADATA {
-        let length = u32::from_ne_bytes(four(rest, 0)) as usize;
-        let mask = u64::from_ne_bytes(eight(rest, 8));
-        let pid = i32::from_ne_bytes(four(rest, 20));
+    for event in notifications(bytes) {
+        let Notification { mask, pid, .. } = event;
         if mask & libc::FAN_Q_OVERFLOW != 0 {
             return Err(ObserveError::Overflow);
         }
-        let (event, after) = rest.split_at(length.clamp(METADATA, rest.len()));
-        found.extend(mount_id(&event[METADATA..]).map(|id| Notice { mask, pid, id }));
-        rest = after;
+        let id = event.record(INFO_TYPE_MNT).and_then(|record| array(record, 8));
+        found.extend(id.map(|id| Notice { mask, pid, id: MountId(u64::from_ne_bytes(id)) }));
     }
     Ok(found)
-}
-
-/// The mount's id among the records that follow a notification.
-fn mount_id(mut records: &[u8]) -> Option<MountId> {
-    while records.len() >= 4 {
-        let length = usize::from(u16::from_ne_bytes([records[2], records[3]]));
-        if records[0] == INFO_TYPE_MNT && length >= 16 && records.len() >= 16 {
-            return Some(MountId(u64::from_ne_bytes(eight(records, 8))));
-        }
-        records = records.get(length.max(4)..)?;
-    }
-    None
-}
-
-fn four(bytes: &[u8], at: usize) -> [u8; 4] {
-    std::array::from_fn(|i| bytes[at + i])
-}
-
-fn eight(bytes: &[u8], at: usize) -> [u8; 8] {
-    std::array::from_fn(|i| bytes[at + i])
 }
