@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use tests::{Residue, Volproof, has_root, settle};
+use tests::{Residue, Volproof, has_root};
 
 /// Runs the program, compares its output, and looks for leftovers.
 fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
@@ -14,9 +14,7 @@ fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
     let before = Residue::see(&mark);
     let ended = run(Volproof::new().env(name, &mark)).run();
     told.assert_eq(&ended.told());
-    let mut left = settle(&before, &mark, Duration::from_secs(10));
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "was left behind");
+    ended.leaves_nothing(&before, &mark, Duration::from_secs(10));
 }
 
 /// Checks a run with a manifest and the other files that the driver needs.

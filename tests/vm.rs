@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests::{Ended, Process, Residue, Volproof, settle};
+use tests::{Ended, Process, Residue, Volproof};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -211,9 +211,7 @@ fn ctrl_c_leaves_no_guest() {
         let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
         assert_eq!(ended.code, Some(130), "{}", ended.told());
         assert_eq!(emulators(&mark), Vec::<i32>::new());
-        let mut left = settle(&before, &mark, PATIENCE);
-        left.extend(ended.temporary_files());
-        assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+        ended.leaves_nothing(&before, &mark, PATIENCE);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serial_test::serial;
-use tests::{Ended, Finding, Residue, Volproof, built, has_root, settle};
+use tests::{Ended, Finding, Residue, Volproof, built, has_root};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -24,9 +24,7 @@ fn ended(first: &str, more: &str) -> Ended {
     let before = Residue::see(&mark);
     let volproof = Volproof::new().args("run").arg(CASE).args("--report out --driver driver.toml");
     let ended = volproof.file("driver.toml", &manifest(first, more)).env(name, &mark).run();
-    let mut left = settle(&before, &mark, PATIENCE);
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
     ended
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::serial;
-use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, is_thorough, settle, while_waiting};
+use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, is_thorough, while_waiting};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,9 +32,7 @@ fn ended(volproof: Volproof, meanwhile: impl FnOnce(&mut Child, &str)) -> Ended 
     let (mut run, directory) = volproof.env(name, &mark).start();
     meanwhile(&mut run, &mark);
     let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
-    let mut left = settle(&before, &mark, PATIENCE);
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
     ended
 }
 

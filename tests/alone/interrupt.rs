@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serial_test::serial;
-use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
+use tests::{Ended, Process, Residue, Role, Volproof, has_root};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,9 +38,7 @@ fn ctrl_c_stops_tidily() {
     press_ctrl_c(&run);
     let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
     assert_eq!(ended.code, Some(130), "{}", ended.told());
-    let mut left = settle(&before, &mark, PATIENCE);
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
 }
 
 #[test]
@@ -59,9 +57,7 @@ fn ctrl_c_twice_stops_at_once_and_names_sweep() {
     assert_eq!(ended.code, Some(130), "{}", ended.told());
     assert!(ended.stderr.contains("sweep") || ended.stdout.contains("sweep"), "{}", ended.told());
     // The janitor notices the end of the run as of any other.
-    let mut left = settle(&before, &mark, PATIENCE);
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
 }
 
 /// A run over many sabotages can be ended at any time: by Ctrl-C, or by SIGKILL.
@@ -84,8 +80,6 @@ fn a_matrix_that_is_cut_short_leaves_nothing() {
         kill(Pid::from_raw(matrix.id().cast_signed()), signal).expect("it is there");
         let ended = Ended::of(matrix.wait_with_output().expect("its output"), directory);
         assert_eq!(ended.code, code, "{}", ended.told());
-        let mut left = settle(&before, &mark, Duration::from_secs(30));
-        left.extend(ended.temporary_files());
-        assert_eq!(left, Vec::<String>::new(), "was left behind after {signal}");
+        ended.leaves_nothing(&before, &mark, Duration::from_secs(30));
     }
 }

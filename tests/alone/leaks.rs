@@ -258,7 +258,5 @@ fn a_run_is_not_disturbed_by_those_that_are_killed_beside_it() {
     }
     let ended = end_of(lasting, directory, "the run that was left alone");
     assert_eq!(ended.code, Some(0), "{}", ended.told());
-    let mut left = settle(&before, &mark, PATIENCE);
-    left.extend(ended.temporary_files());
-    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
 }

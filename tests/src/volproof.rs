@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::Results;
+use crate::{Residue, Results, settle};
 
 /// The directory for temporary files below that of a run: all leftovers in it are of this run.
 const TEMPORARY: &str = "tmp";
@@ -126,6 +127,14 @@ impl Ended {
         let entries =
             std::fs::read_dir(self.directory.path().join(TEMPORARY)).into_iter().flatten().flatten();
         entries.map(|entry| format!("file <tmp>/{}", entry.file_name().to_string_lossy())).collect()
+    }
+
+    /// Fails if the run has left something, on the machine or in its directory for temporary files.
+    #[track_caller]
+    pub fn leaves_nothing(&self, before: &Residue, mark: &str, patience: Duration) {
+        let mut left = settle(before, mark, patience);
+        left.extend(self.temporary_files());
+        assert_eq!(left, Vec::<String>::new(), "was left behind: {}", self.told());
     }
 
     /// The output as a snapshot: the exit code, then standard output, then standard error.
