@@ -53,28 +53,30 @@ impl Cx {
     /// Attaches a volume, if the driver attaches, for a case that makes the node calls itself.
     #[track_caller]
     pub fn node_calls(&self, volume: &Volume) -> impl Future<Output = Result<NodeCalls>> {
-        let caller = Location::caller();
-        let doing = self.shared.begin(&format!("cx.node_calls(\"{}\")", volume.name), caller);
-        let (shared, volume) = (self.shared(), volume.name.clone());
-        async move {
-            let fields = doing.done(shared.bed.volume_fields(&volume))?;
-            let calls = doing.done(NodeCalls::new(shared, volume, fields, false))?;
-            calls.attach(caller).await?;
-            Ok(calls)
-        }
+        self.attached(volume, format!("cx.node_calls(\"{}\")", volume.name), |fields| fields)
     }
 
     /// The same for the volume of a CreateVolume that the case made itself, with the capability of another volume.
     #[track_caller]
     pub fn node_calls_of(&self, made: &Answer, other: &Volume) -> impl Future<Output = Result<NodeCalls>> {
-        let caller = Location::caller();
-        let doing = self.shared.begin(&format!("cx.node_calls_of(.., \"{}\")", other.name), caller);
-        let (shared, volume) = (self.shared(), other.name.clone());
         let (handle, context) =
             (made.text("/volume/volumeId").to_owned(), made.part("/volume/volumeContext"));
+        let step = format!("cx.node_calls_of(.., \"{}\")", other.name);
+        self.attached(other, step, |fields| VolumeFields { handle, context, ..fields })
+    }
+
+    #[track_caller]
+    fn attached(
+        &self,
+        volume: &Volume,
+        step: String,
+        change: impl FnOnce(VolumeFields) -> VolumeFields,
+    ) -> impl Future<Output = Result<NodeCalls>> {
+        let caller = Location::caller();
+        let doing = self.shared.begin(&step, caller);
+        let (shared, volume) = (self.shared(), volume.name.clone());
         async move {
-            let fields = doing.done(shared.bed.volume_fields(&volume))?;
-            let fields = VolumeFields { handle, context, ..fields };
+            let fields = change(doing.done(shared.bed.volume_fields(&volume))?);
             let calls = doing.done(NodeCalls::new(shared, volume, fields, false))?;
             calls.attach(caller).await?;
             Ok(calls)
