@@ -17,8 +17,8 @@ const CYCLES: usize = 20;
 /// The bytes by which the memory of a driver may grow: the runtime of its language may keep some.
 const MEMORY: u64 = 32 << 20;
 
-/// Ten volumes, or as many as the node may have and the driver has room for, are set up and torn down together twenty times, and leave nothing: no
-/// descriptor, thread, process, memory, mount, loop device or file.
+/// Ten volumes, or as many as the node may have and the driver has room for, are set up and torn down together twenty
+/// times, and leave nothing: no descriptor, thread, process, memory, mount, loop device or file.
 ///
 /// Kubernetes: a node plugin runs as long as the node, and serves all pods that come.
 #[case(needs = [Filesystem, Creates, Root, OwnProcess, TwoVolumes], judges = ["DRV-093"])]

@@ -140,18 +140,16 @@ pub(super) fn missing(method: &str, answer: &Value) -> Option<String> {
 
 /// The message, if the answer has the condition of an abnormal volume without one.
 fn silent_condition(answer: &Value) -> Option<String> {
-    let silent = conditions(answer).into_iter().filter(|condition| is_abnormal(condition));
-    silent
-        .into_iter()
-        .find_map(|condition| lacks(condition, &["message"]))
-        .map(|field| format!("volumeCondition.{field}"))
+    let mut abnormal = conditions(answer).into_iter().filter(|condition| is_abnormal(condition));
+    let field = abnormal.find_map(|condition| lacks(condition, &["message"]))?;
+    Some(format!("volumeCondition.{field}"))
 }
 
 /// Whether an answer has the condition of a volume that is well without a message; `None` if it has none of such a volume.
 pub(super) fn is_well_without_words(answer: &Value) -> Option<bool> {
-    let well: Vec<&Value> =
-        conditions(answer).into_iter().filter(|condition| !is_abnormal(condition)).collect();
-    (!well.is_empty()).then(|| well.into_iter().any(|condition| lacks(condition, &["message"]).is_some()))
+    let mut well = conditions(answer).into_iter().filter(|condition| !is_abnormal(condition)).peekable();
+    well.peek()?;
+    Some(well.any(|condition| lacks(condition, &["message"]).is_some()))
 }
 
 /// The conditions of volumes in an answer.
