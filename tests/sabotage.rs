@@ -91,6 +91,25 @@ fn run_until_a_promise_is_broken_ends_with_the_case_that_finds_it() {
     assert_eq!(cut_short.last().map(|case| case.status.as_str()), Some("failed"), "{cut_short:?}");
 }
 
+/// `volproof sabotage --honest` believes only a report whose run came to the cases that it needs.
+#[test]
+fn report_of_the_honest_driver_takes_the_place_of_its_run() {
+    if !has_root() {
+        return;
+    }
+    const CASE: &str = "csi::order::staged_volume_can_be_published";
+    let honest = Volproof::new().args("run --report out").arg(CASE).run();
+    assert_eq!(honest.code, Some(0), "{}", honest.told());
+    let report = honest.directory.path().join("out");
+    let sabotage = |name: &str| Volproof::new().args("sabotage").arg(name).arg("--honest").arg(&report).run();
+    let ended = sabotage("stage-without-mount");
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert!(ended.told().contains("the honest driver passes 1 case"), "{}", ended.told());
+    let ended = sabotage("publish-ignores-mount-flags");
+    assert_eq!(ended.code, Some(2), "{}", ended.told());
+    assert!(ended.told().contains("did not come to `csi::flags::"), "{}", ended.told());
+}
+
 /// An answer that CSI does not forbid fails no case, and the same answer fails a case where CSI forbids it.
 #[test]
 fn only_a_duty_of_the_driver_fails_a_case() {

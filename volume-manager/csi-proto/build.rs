@@ -9,10 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler
-        .include_imports(true)
-        .include_source_info(true)
-        .open_files(["proto/csi.proto", "proto/registration.proto"])?;
+    compiler.include_imports(true).open_files(["proto/csi.proto", "proto/registration.proto"])?;
     // Encoded by the compiler itself: prost's structs would drop custom options such as `csi_secret`.
     let contracts = compiler.encode_file_descriptor_set();
     let secretive = secretive(&DescriptorPool::decode(&*contracts)?)?;

@@ -12,8 +12,8 @@ use crate::tally::Tally;
 use crate::workspace::{cargo, metadata, target_directory};
 use crate::{build, python};
 
-/// The tests that run one at a time, and wait most of their time.
-const ALONE: &str = "alone";
+/// Programs whose tests run one at a time, and wait most of their time.
+const ONE_AT_A_TIME: [&str; 2] = ["alone", "leaks"];
 
 /// How tests run.
 #[derive(Debug, Clone, Copy)]
@@ -38,21 +38,25 @@ impl Tests<'_> {
         self.run(&["--lib".into(), "--bins".into()])
     }
 
-    /// Those in `tests/` directories: [`ALONE`], and beside it all others.
+    /// Those in `tests/` directories: each program of [`ONE_AT_A_TIME`], and beside them all others in their order.
     pub(crate) fn of_the_product(self) -> Result<Tested> {
-        let mut others = Vec::new();
-        for name in programs()?.into_iter().filter(|name| name != ALONE) {
-            others.extend(["--test".into(), name]);
-        }
-        let (alone, others) = thread::scope(|scope| {
-            let alone = scope.spawn(|| self.run(&["--test".into(), ALONE.into()]));
-            let others = self.run(&others);
-            (alone.join().expect("reading an output does not panic"), others)
+        let is_beside = |name: &String| ONE_AT_A_TIME.contains(&name.as_str());
+        let others = programs()?.into_iter().filter(|name| !is_beside(name)).collect();
+        let lanes = ONE_AT_A_TIME.iter().map(|name| vec![(*name).to_owned()]).chain([others]);
+        let lanes: Vec<Vec<String>> =
+            lanes.map(|names| names.into_iter().flat_map(|name| ["--test".into(), name]).collect()).collect();
+        let all = thread::scope(|scope| {
+            let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.run(lane))).collect();
+            running.into_iter().map(|lane| lane.join().expect("reading an output does not panic")).collect()
         });
-        let (mut both, alone) = (others?, alone?);
-        both.tally += alone.tally;
-        both.left_out.extend(alone.left_out);
-        Ok(both)
+        let all: Vec<Result<Tested>> = all;
+        let mut total = Tested::default();
+        for tested in all {
+            let tested = tested?;
+            total.tally += tested.tally;
+            total.left_out.extend(tested.left_out);
+        }
+        Ok(total)
     }
 
     fn run(self, targets: &[String]) -> Result<Tested> {
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn programs_are_those_in_tests_directories() {
         let programs = programs().expect("cargo knows the workspace");
-        for name in [ALONE, "it", "mutants"] {
+        for name in ONE_AT_A_TIME.into_iter().chain(["it", "mutants"]) {
             assert!(programs.iter().any(|program| program == name), "{name}: {programs:?}");
         }
         assert!(!programs.iter().any(|program| program == "volproof"), "{programs:?}");

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 
-use super::{Exit, run, under_ledger};
+use super::{Exit, report, run, under_ledger};
 use crate::terminal::{note, say};
 use runner::dispatch::Ledger;
 use runner::event::{RunRecord, Status};
@@ -50,6 +50,9 @@ pub(super) struct Flags {
     /// How long one case may take: one that waits for what a broken driver never does need not wait long
     #[arg(long, default_value = "15s", value_parser = run::span)]
     timeout: Duration,
+    /// The report of a run against the honest driver, instead of another such run
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["thorough", "cases"])]
+    honest: Option<PathBuf>,
     /// Print a line of JSON for each instead
     #[arg(long)]
     json: bool,
@@ -89,7 +92,11 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     let interrupted = Cell::new(false);
     let tries = Tries { flags, directory: &directory, interrupted: &interrupted };
     // What the honest driver is blamed for would be found for each of them.
-    let honest = tries.once(None, &tries.cases_of_all(names)).await?;
+    let cases = tries.cases_of_all(names);
+    let honest = match &flags.honest {
+        Some(report) => earlier_run(report, &cases)?,
+        None => tries.once(None, &cases).await?,
+    };
     if honest.exit_code != exit_code::OK {
         return Err(Exit::environment(
             "the honest driver does not pass, so nothing can be said of the others",
@@ -123,6 +130,17 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
         say!("\n{found} found, {noticed} noticed as something else, {missed} missed");
     }
     Ok(if found == rows.len() { exit_code::OK } else { exit_code::CASES_FAILED })
+}
+
+/// The record of a run against the honest driver that came to all these cases.
+fn earlier_run(report: &Path, cases: &[String]) -> Result<RunRecord, Exit> {
+    let record = report::earlier(report)?;
+    let tried: BTreeSet<&str> = record.cases.iter().map(|case| case.id.as_str()).collect();
+    match cases.iter().find(|case| !tried.contains(case.as_str())) {
+        Some(case) => Err(Exit::usage(format!("the run of `{}` did not come to `{case}`", report.display()))
+            .hint("name the report of `volproof run`, or leave `--honest` out")),
+        None => Ok(record),
+    }
 }
 
 impl Row {

@@ -188,8 +188,13 @@ fn kill_the_janitor(mode: Mode) {
         for run in Process::marked(mark).into_iter().filter(|process| process.role == Role::Run) {
             run.kill();
         }
-        // Namespaces end by themselves; the leftovers after that are in the ledger.
-        let left = settle(before, mark, Duration::from_secs(1));
+        // Namespaces end by themselves, with their processes; the leftovers after that are in the ledger. Any run that starts
+        // now sweeps them as well: they are looked at before anything else is waited for.
+        let deadline = Instant::now() + PATIENCE;
+        while !Process::marked(mark).is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let left = Residue::see(mark).since(before);
         let swept = Volproof::new().args("sweep").run();
         assert_eq!(swept.code, Some(0), "{}", swept.told());
         !left.is_empty()
