@@ -57,12 +57,12 @@ impl Driver {
             std::fs::create_dir_all(options.state.join(part))?;
         }
         let has_rebooted = options.sabotage == Some(Sabotage::ForgetsOnReboot)
-            && !LocalFile::new(&options.state, "boot").is_there();
+            && !LocalFile::new(&options.state, "boot").exists();
         if has_rebooted || options.sabotage == Some(Sabotage::ForgetsOnRestart) {
             drop(std::fs::remove_file(options.state.join("journal")));
         }
         if has_rebooted {
-            LocalFile::new(&options.state, "boot").leave()?;
+            LocalFile::new(&options.state, "boot").create()?;
         }
         let journal = Journal::open(&options.state)?;
         let in_flight = Arc::new(InFlight::new(options.sabotage));
@@ -79,18 +79,18 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Leaves a file that only this container has, if a sabotage relies on it.
-    pub(crate) fn leave_local_file(&self, name: &str) -> Result<(), Status> {
+    /// Creates a file in this container, if a sabotage relies on it.
+    pub(crate) fn create_local_file(&self, name: &str) -> Result<(), Status> {
         if !self.breaks(Sabotage::UnstageNeedsLocalFile) {
             return Ok(());
         }
-        let left = LocalFile::new(&self.options.state, name).leave();
-        left.map_err(|error| Status::internal(format!("cannot leave a file: {error}")))
+        let created = LocalFile::new(&self.options.state, name).create();
+        created.map_err(|error| Status::internal(format!("cannot create `{name}` in the container: {error}")))
     }
 
     /// Whether the file exists, or no sabotage needs it.
     pub(crate) fn has_local_file(&self, name: &str) -> bool {
-        !self.breaks(Sabotage::UnstageNeedsLocalFile) || LocalFile::new(&self.options.state, name).is_there()
+        !self.breaks(Sabotage::UnstageNeedsLocalFile) || LocalFile::new(&self.options.state, name).exists()
     }
 
     /// Whether the driver reports this ability.

@@ -152,26 +152,26 @@ impl Driver {
         if !self.breaks(Sabotage::GroupTakesAnyMembers) {
             is_list_of(&group, &request.snapshot_ids)?;
         }
-        let mut told = self.describe_group(&group)?;
+        let mut described = self.describe_group(&group)?;
         if self.breaks(Sabotage::GroupTellsAnotherTime) {
-            told.creation_time = told
+            described.creation_time = described
                 .creation_time
                 .map(|time| prost_types::Timestamp { seconds: time.seconds + 3600, ..time });
         }
-        Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(told) })
+        Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(described) })
     }
 
     fn describe_group(&self, group: &Group) -> Result<v1::VolumeGroupSnapshot, Status> {
         let missing = usize::from(self.breaks(Sabotage::GroupMissesOne));
         let listed = group.snapshots.iter().skip(missing);
-        let told = |found| {
-            let mut told = describe(&found);
+        let member = |found| {
+            let mut described = describe(&found);
             if self.breaks(Sabotage::GroupHidesItself) {
-                told.group_snapshot_id.clear();
+                described.group_snapshot_id.clear();
             }
-            told
+            described
         };
-        let snapshots = listed.map(|id| self.snapshot(id).map(told));
+        let snapshots = listed.map(|id| self.snapshot(id).map(member));
         Ok(v1::VolumeGroupSnapshot {
             group_snapshot_id: group.id.clone(),
             snapshots: snapshots.collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-//! Files that only the driver's container has: sabotages rely on them, and so lose them with the container.
+//! Files in the driver's container. A sabotage relies on one of them, and fails once the container is replaced.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ impl LocalFile {
         Self(std::env::temp_dir().join(directory).join(name))
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.0.exists()
     }
 
-    pub(crate) fn leave(&self) -> io::Result<()> {
+    pub(crate) fn create(&self) -> io::Result<()> {
         self.0.parent().map(std::fs::create_dir_all).transpose()?;
         std::fs::write(&self.0, "")
     }

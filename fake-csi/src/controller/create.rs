@@ -1,4 +1,4 @@
-//! CreateVolume: one volume a name; the intent goes into the books before the image is made.
+//! CreateVolume: one volume per name. The volume is recorded before its image is made.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,6 +24,15 @@ const LONG: usize = 64;
 /// The parameter for a volume's backing.
 const BACKING_KEY: &str = "backing";
 
+/// A checked request for a volume.
+struct Wanted<'a> {
+    request: &'a v1::CreateVolumeRequest,
+    capabilities: Vec<Capability>,
+    source: Option<Source>,
+    /// The smallest and the largest size in bytes.
+    bounds: (u64, Option<u64>),
+}
+
 impl Driver {
     pub(crate) fn create_volume(
         &self,
@@ -35,7 +44,36 @@ impl Driver {
         if is_long && self.breaks(Sabotage::CreateRefusesLongNames) {
             return Err(Status::invalid_argument("name is too long"));
         }
-        let drops = is_long && self.breaks(Sabotage::CreateDropsLongNames);
+        let is_dropped = is_long && self.breaks(Sabotage::CreateDropsLongNames);
+        let wanted = self.checked(request)?;
+
+        let races = self.breaks(Sabotage::CreateRacesItself);
+        let claim = || self.in_flight.claim(&[&format!("volume named {}", request.name)]);
+        let _claim = (!races).then(claim).transpose()?;
+        let is_new = races && self.finds_no_volume(&request.name)?;
+        // Claimed too: the source must not change or be deleted meanwhile.
+        let source_claim = wanted.source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
+        let _source_claim = source_claim.transpose()?;
+        let ignores_existing = is_new || self.breaks(Sabotage::CreateForgetsIdempotence);
+        let volume = self.journal.transact(|books| {
+            let existing = if ignores_existing { None } else { self.existing(books, &wanted)? };
+            if let Some(volume) = existing {
+                return Ok((Vec::new(), volume));
+            }
+            let volume = self.design(books, &wanted)?;
+            self.must_fit(books, volume.capacity)?;
+            if is_dropped {
+                return Ok((Vec::new(), volume));
+            }
+            let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(volume.clone()))];
+            Ok::<_, Status>((entries, volume))
+        })?;
+        let volume = if volume.created || is_dropped { volume } else { self.make_contents(&volume)? };
+        Ok(self.answer(&volume, &wanted))
+    }
+
+    /// Checks a request, except against the books.
+    fn checked<'a>(&self, request: &'a v1::CreateVolumeRequest) -> Result<Wanted<'a>, Status> {
         let capabilities = self.capabilities_of(request)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
@@ -45,39 +83,25 @@ impl Driver {
             super::expand::check_mutable(&request.mutable_parameters)?;
         }
         let source = self.source_of(request.volume_content_source.as_ref())?;
+        Ok(Wanted { request, capabilities, source, bounds })
+    }
 
-        let races = self.breaks(Sabotage::CreateRacesItself);
-        let claim = || self.in_flight.claim(&[&format!("volume named {}", request.name)]);
-        let _claim = (!races).then(claim).transpose()?;
-        let is_new = races && self.finds_no_volume(&request.name)?;
-        // Claimed too: the source must not change or be deleted meanwhile.
-        let source_claim = source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
-        let _source_claim = source_claim.transpose()?;
-        let volume = self.journal.transact(|books| {
-            let named = |volume: &&Volume| self.has_name(volume, &request.name) && !volume.ephemeral;
-            let same_name = books.volumes.values().find(named);
-            if let Some(volume) =
-                same_name.filter(|_| !is_new && !self.breaks(Sabotage::CreateForgetsIdempotence))
-            {
-                match is_compatible(volume, request, (&capabilities, source.as_ref()), bounds) {
-                    Err(differs) if !self.overlooks(differs) => return Err(taken(differs)),
-                    Ok(()) if volume.source.is_some() && self.breaks(Sabotage::CreateForgetsSource) => {
-                        return Err(taken("content source"));
-                    }
-                    _ => {}
-                }
-                return Ok((Vec::new(), volume.clone()));
+    /// The volume of the requested name. Fails if it differs from the request.
+    fn existing(&self, books: &Books, wanted: &Wanted<'_>) -> Result<Option<Volume>, Status> {
+        let named = |volume: &&Volume| self.has_name(volume, &wanted.request.name) && !volume.ephemeral;
+        let Some(volume) = books.volumes.values().find(named) else { return Ok(None) };
+        match is_compatible(volume, wanted) {
+            Err(differs) if !self.overlooks(differs) => Err(already_exists(differs)),
+            Ok(()) if volume.source.is_some() && self.breaks(Sabotage::CreateForgetsSource) => {
+                Err(already_exists("content source"))
             }
-            let wanted = self.design(books, request, (&capabilities, source.clone()), bounds)?;
-            self.must_fit(books, wanted.capacity)?;
-            if drops {
-                return Ok((Vec::new(), wanted));
-            }
-            let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(wanted.clone()))];
-            Ok::<_, Status>((entries, wanted))
-        })?;
-        let volume = if volume.created || drops { volume } else { self.make_contents(&volume)? };
-        let mut answered = self.describe(&volume);
+            _ => Ok(Some(volume.clone())),
+        }
+    }
+
+    fn answer(&self, volume: &Volume, wanted: &Wanted<'_>) -> v1::CreateVolumeResponse {
+        let (request, bounds) = (wanted.request, wanted.bounds);
+        let mut answered = self.describe(volume);
         if self.options.padding > 0 {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
         }
@@ -96,7 +120,7 @@ impl Driver {
         if self.breaks(Sabotage::SecretInContext) {
             answered.volume_context.extend(request.secrets.clone());
         }
-        Ok(v1::CreateVolumeResponse { volume: Some(answered) })
+        v1::CreateVolumeResponse { volume: Some(answered) }
     }
 
     fn has_name(&self, volume: &Volume, name: &str) -> bool {
@@ -115,7 +139,7 @@ impl Driver {
         Ok(is_new)
     }
 
-    /// The bugs: a difference between a request and the volume of its name that is not looked at.
+    /// Whether a sabotage ignores this difference between a request and the volume of its name.
     fn overlooks(&self, difference: &str) -> bool {
         let overlooked = match difference {
             "capabilities" => Sabotage::CreateIgnoresUse,
@@ -222,22 +246,22 @@ impl Driver {
         Ok(())
     }
 
-    fn design(
-        &self,
-        books: &Books,
-        request: &v1::CreateVolumeRequest,
-        (capabilities, source): (&[Capability], Option<Source>),
-        bounds: (u64, Option<u64>),
-    ) -> Result<Volume, Status> {
-        let origin = match source.as_ref().map(|source| Origin::find(books, source)).transpose() {
-            Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => None,
+    fn origin_of(&self, books: &Books, wanted: &Wanted<'_>) -> Result<Option<Origin>, Status> {
+        match wanted.source.as_ref().map(|source| Origin::find(books, source)).transpose() {
+            Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => Ok(None),
             Err(unknown) if self.breaks(Sabotage::FailedCopyStays) => {
-                drop(fs::write(self.options.state.join("volumes").join(&request.name), ""));
-                return Err(unknown);
+                drop(fs::write(self.options.state.join("volumes").join(&wanted.request.name), ""));
+                Err(unknown)
             }
-            origin => origin?,
-        };
-        let source = source.filter(|_| origin.is_some());
+            origin => origin,
+        }
+    }
+
+    /// A new volume that meets a request.
+    fn design(&self, books: &Books, wanted: &Wanted<'_>) -> Result<Volume, Status> {
+        let (request, capabilities) = (wanted.request, &wanted.capabilities);
+        let origin = self.origin_of(books, wanted)?;
+        let source = wanted.source.clone().filter(|_| origin.is_some());
         let backing = match (&origin, self.backing_named(&request.parameters)?) {
             (None, named) => named.unwrap_or_else(|| self.backing_for(capabilities)),
             (Some(origin), None) => origin.backing,
@@ -255,12 +279,12 @@ impl Driver {
             },
             name: request.name.clone(),
             capacity: self.capacity_within(
-                bounds,
+                wanted.bounds,
                 smallest_for(backing, capabilities, &self.options.fs_type),
                 origin.as_ref(),
             )?,
             backing,
-            capabilities: capabilities.to_vec(),
+            capabilities: capabilities.clone(),
             parameters: request.parameters.clone(),
             mutable_parameters: request.mutable_parameters.clone(),
             source,
@@ -374,22 +398,18 @@ fn smallest_for(backing: Backing, capabilities: &[Capability], default_fs: &str)
     needs.max().unwrap_or(SMALLEST).max(SMALLEST)
 }
 
-/// The difference, unless an existing volume of the name suits the request.
-fn is_compatible(
-    volume: &Volume,
-    request: &v1::CreateVolumeRequest,
-    (capabilities, source): (&[Capability], Option<&Source>),
-    (required, limit): (u64, Option<u64>),
-) -> Result<(), &'static str> {
-    let differs = if volume.capacity < required {
+/// Fails with the difference if an existing volume of the name does not suit the request.
+fn is_compatible(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), &'static str> {
+    let Wanted { request, capabilities, source, bounds: (required, limit) } = wanted;
+    let differs = if volume.capacity < *required {
         "capacity"
     } else if limit.is_some_and(|limit| volume.capacity > limit) {
         "limit"
     } else if volume.parameters != request.parameters {
         "parameters"
-    } else if volume.source.as_ref() != source {
+    } else if volume.source != *source {
         "content source"
-    } else if volume.capabilities != capabilities {
+    } else if volume.capabilities != *capabilities {
         "capabilities"
     } else if !is_reachable(volume, request.accessibility_requirements.as_ref()) {
         "place"
@@ -399,14 +419,14 @@ fn is_compatible(
     Err(differs)
 }
 
-/// Whether a volume can be reached from a place that is asked for. What is only preferred may be anywhere.
+/// Whether a volume is in one of the requisite topologies. Preferred topologies do not count.
 fn is_reachable(volume: &Volume, requirement: Option<&v1::TopologyRequirement>) -> bool {
     let places = requirement.map(|requirement| &requirement.requisite).filter(|places| !places.is_empty());
     let is_at = |place: &v1::Topology| place.segments.get(topology::ZONE_KEY) == Some(&volume.zone);
     places.is_none_or(|places| places.iter().any(is_at))
 }
 
-fn taken(differs: &str) -> Status {
+fn already_exists(differs: &str) -> Status {
     Status::already_exists(format!("a volume of this name exists with another {differs}"))
 }
 

@@ -39,7 +39,7 @@ impl Driver {
         if self.breaks(Sabotage::ListForgetsNewest) && request.max_entries == 0 {
             volumes.pop();
         }
-        let told = |volume: &Volume| {
+        let listed = |volume: &Volume| {
             let mut described = self.describe(volume);
             if self.breaks(Sabotage::ListTellsHalf) {
                 described.capacity_bytes /= 2;
@@ -50,7 +50,7 @@ impl Driver {
             described
         };
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
-            volume: Some(told(volume)),
+            volume: Some(listed(volume)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids: self.published_nodes(volume),
                 volume_condition: self

@@ -147,14 +147,14 @@ impl Driver {
         })?;
         snapshots.sort_by_key(|snapshot| snapshot.number);
         let (snapshots, next_token) = page.cut(snapshots, next, |snapshot| snapshot.number)?;
-        let told = |snapshot: &Snapshot| {
+        let listed = |snapshot: &Snapshot| {
             let mut described = self.describe_snapshot(snapshot);
             if self.breaks(Sabotage::ListSnapshotsForgetsSource) {
                 described.source_volume_id.clone_from(&described.snapshot_id);
             }
             described
         };
-        let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(told(snapshot)) });
+        let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(listed(snapshot)) });
         Ok(v1::ListSnapshotsResponse { entries: entries.collect(), next_token })
     }
 

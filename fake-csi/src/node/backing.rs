@@ -225,7 +225,7 @@ impl crate::driver::Driver {
     pub(crate) fn supports(&self, backing: Backing, capability: &Capability) -> Result<(), String> {
         let is_fine = matches!(capability.mode, Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter);
         if is_fine && !self.can(Ability::SingleNodeMultiWriter) {
-            return Err("this driver does not tell one writer of a node from many".to_owned());
+            return Err("this driver does not distinguish one writer of a node from many".to_owned());
         }
         let (fs_type, group) = match &capability.access {
             Access::Mount { fs_type, group, .. } => (fs_type.as_str(), group.as_str()),

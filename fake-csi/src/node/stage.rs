@@ -66,7 +66,7 @@ impl NodeService {
             volume_context: without_tokens(&request.volume_context),
         };
         self.make_staging(&volume, staging)?;
-        self.driver.leave_local_file(&format!("v{}", volume.number))?;
+        self.driver.create_local_file(&format!("v{}", volume.number))?;
         Ok(v1::NodeStageVolumeResponse {})
     }
 

@@ -61,9 +61,9 @@ impl NodeService {
             }
             false => usage,
         };
-        let is_told =
+        let has_condition =
             self.driver.can(Ability::Condition) && !self.driver.breaks(Sabotage::StatsWithoutCondition);
-        let volume_condition = is_told.then_some(condition);
+        let volume_condition = has_condition.then_some(condition);
         Ok(v1::NodeGetVolumeStatsResponse { usage, volume_condition })
     }
 

@@ -12,7 +12,7 @@ use crate::world::{World, block, create, mounted};
 
 pub(super) const PROBES: Chapter = &[
     probe!("context-too-large", context_has_at_most_4_kib),
-    probe!("version-missing", version_is_told),
+    probe!("version-missing", version_is_reported),
     probe!("well-without-words", condition_has_words),
     probe!("negative-volume-limit", volume_limit_is_not_negative),
     probe!("errors-without-words", errors_have_words),
@@ -34,7 +34,7 @@ async fn context_has_at_most_4_kib(mut world: World) -> bool {
     context.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() <= 4096
 }
 
-async fn version_is_told(mut world: World) -> bool {
+async fn version_is_reported(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let info = csi.identity.get_plugin_info(v1::GetPluginInfoRequest {}).await.unwrap().into_inner();
     !info.vendor_version.is_empty()

@@ -1,4 +1,4 @@
-//! Probes of snapshots, copies and growth, as a cluster uses them.
+//! Probes of snapshots, copies, group snapshots, expansion and statistics.
 
 use csi_proto::v1;
 use tonic::{Code, Status};
@@ -23,13 +23,13 @@ pub(super) const PROBES: Chapter = &[
     probe!("create-from-unknown-source", unknown_source_is_not_found),
     probe!("copy-hides-its-source", copy_names_its_source),
     probe!("group-forgets-idempotence", repeated_group_is_the_same),
-    probe!("group-delete-keeps-snapshots", group_goes_as_a_whole),
+    probe!("group-delete-keeps-snapshots", deleted_group_loses_its_snapshots),
     probe!("group-without-time", group_has_a_time),
     probe!("group-unknown-is-empty", unknown_group_is_not_found),
     probe!("expand-answers-early", device_has_grown_when_answered),
     probe!("stats-of-the-device-node", statistics_are_of_the_device),
     probe!("stats-in-blocks", statistics_are_in_bytes),
-    probe!("stats-without-condition", condition_is_told),
+    probe!("stats-without-condition", statistics_have_a_condition),
     probe!("modify-forgets-idempotence", repeated_modify_is_ok),
 ];
 
@@ -65,9 +65,7 @@ impl Scene {
         };
         Ok(self.csi.controller.controller_expand_volume(request).await?.into_inner())
     }
-}
 
-impl Scene {
     async fn group(&mut self) -> v1::VolumeGroupSnapshot {
         let request = v1::CreateVolumeGroupSnapshotRequest {
             name: "group".to_owned(),
@@ -78,7 +76,7 @@ impl Scene {
         made.into_inner().group_snapshot.unwrap()
     }
 
-    async fn found_group(&mut self, id: &str) -> Result<(), Status> {
+    async fn get_group(&mut self, id: &str) -> Result<(), Status> {
         let request =
             v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), ..Default::default() };
         self.csi.group.get_volume_group_snapshot(request).await.map(drop)
@@ -103,13 +101,13 @@ async fn impossible_size_is_refused(world: World) -> bool {
 async fn node_expansion_is_reported(world: World) -> bool {
     use v1::node_service_capability::{Type, rpc};
     let mut scene = Scene::mount(world).await;
-    let follows = scene.grow(384 << 20).await.unwrap().node_expansion_required;
+    let is_required = scene.grow(384 << 20).await.unwrap().node_expansion_required;
     let reported = scene.csi.node.node_get_capabilities(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
     let expands = reported.into_inner().capabilities.into_iter().filter_map(|one| one.r#type).any(|kind| {
         let Type::Rpc(rpc) = kind;
         rpc.r#type() == rpc::Type::ExpandVolume
     });
-    expands || !follows
+    expands || !is_required
 }
 
 async fn deleted_snapshot_is_deleted_again(world: World) -> bool {
@@ -225,7 +223,7 @@ async fn repeated_group_is_the_same(world: World) -> bool {
     scene.group().await.group_snapshot_id == scene.group().await.group_snapshot_id
 }
 
-async fn group_goes_as_a_whole(world: World) -> bool {
+async fn deleted_group_loses_its_snapshots(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let group_snapshot_id = scene.group().await.group_snapshot_id;
     let request = v1::DeleteVolumeGroupSnapshotRequest { group_snapshot_id, ..Default::default() };
@@ -241,7 +239,7 @@ async fn group_has_a_time(world: World) -> bool {
 
 async fn unknown_group_is_not_found(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
-    code(&scene.found_group("no-such-group").await) == Code::NotFound
+    code(&scene.get_group("no-such-group").await) == Code::NotFound
 }
 
 const GROWN: i64 = 128 << 20;
@@ -272,9 +270,9 @@ async fn statistics(scene: &mut Scene) -> v1::NodeGetVolumeStatsResponse {
 async fn statistics_are_of_the_device(world: World) -> bool {
     use std::io::Seek as _;
     let mut scene = Scene::block(world).await.published().await;
-    let told = statistics(&mut scene).await;
+    let reported = statistics(&mut scene).await;
     let mut device = std::fs::File::open(&scene.target).unwrap();
-    told.usage[0].total.unsigned_abs() == device.seek(std::io::SeekFrom::End(0)).unwrap()
+    reported.usage[0].total.unsigned_abs() == device.seek(std::io::SeekFrom::End(0)).unwrap()
 }
 
 async fn statistics_are_in_bytes(world: World) -> bool {
@@ -282,7 +280,7 @@ async fn statistics_are_in_bytes(world: World) -> bool {
     statistics(&mut scene).await.usage[0].total > 1 << 20
 }
 
-async fn condition_is_told(world: World) -> bool {
+async fn statistics_have_a_condition(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     statistics(&mut scene).await.volume_condition.is_some()
 }

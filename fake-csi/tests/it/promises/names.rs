@@ -1,4 +1,4 @@
-//! Probes of names, and of what lists tell.
+//! Probes of names, and of the answers of lists.
 
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{Type, VolumeSource};
@@ -9,7 +9,7 @@ use crate::scene::{WRITER, code};
 use crate::world::{Csi, World, block, create, mounted};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("create-cuts-names", long_names_are_told_apart),
+    probe!("create-cuts-names", long_names_are_distinguished),
     probe!("create-ignores-use", device_of_a_taken_name_is_a_conflict),
     probe!("create-ignores-source", copy_of_another_source_is_a_conflict),
     probe!("create-ignores-taken-limit", smaller_limit_is_a_conflict),
@@ -27,7 +27,7 @@ async fn made(csi: &mut Csi, request: v1::CreateVolumeRequest) -> Result<v1::Vol
     csi.controller.create_volume(request).await.map(|made| made.into_inner().volume.unwrap())
 }
 
-async fn long_names_are_told_apart(mut world: World) -> bool {
+async fn long_names_are_distinguished(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let name = "n".repeat(100);
     let one = csi.create(&format!("{name}1"), mounted("", WRITER)).await;
@@ -85,7 +85,7 @@ async fn creates_at_once_are_one_volume(mut world: World) -> bool {
     let (first, second) = tokio::join!(made(&mut one, request.clone()), made(&mut two, request));
     match (first, second) {
         (Ok(first), Ok(second)) => first.volume_id == second.volume_id,
-        // One of them is told to come back.
+        // One of them is refused, and its caller has to repeat it.
         _ => true,
     }
 }

@@ -19,7 +19,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("delete-snapshot-leaves-image", deleted_snapshot_leaves_no_file),
     probe!("delete-snapshot-takes-siblings", other_snapshot_stays),
     probe!("delete-empties-others", other_volume_keeps_its_data),
-    probe!("block-shows-other", devices_are_told_apart),
+    probe!("block-shows-other", devices_are_distinguished),
     probe!("unstage-keeps-record", unstaged_volume_is_staged_elsewhere),
     probe!("copy-drops-links", copy_has_links),
     probe!("group-hides-itself", member_names_its_group),
@@ -70,8 +70,8 @@ async fn free_inodes_are_those_of_the_file_system(world: World) -> bool {
         volume_path: crate::world::text(&scene.target),
         ..Default::default()
     };
-    let told = scene.csi.node.node_get_volume_stats(request).await.unwrap().into_inner();
-    let inodes = &told.usage[1];
+    let reported = scene.csi.node.node_get_volume_stats(request).await.unwrap().into_inner();
+    let inodes = &reported.usage[1];
     inodes.available > inodes.used
 }
 
@@ -217,7 +217,7 @@ async fn other_volume_keeps_its_data(world: World) -> bool {
     scene.stage().await.is_ok() && scene.staging.join("x").exists()
 }
 
-async fn devices_are_told_apart(world: World) -> bool {
+async fn devices_are_distinguished(world: World) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let mut scene = Scene::block(world).await.published().await;
     let other = scene.csi.create("other", block(WRITER)).await.volume_id;

@@ -69,9 +69,9 @@ async fn volume_is_as_large_as_requested(mut world: World) -> bool {
 async fn volume_has_the_answered_size(world: World) -> bool {
     use std::io::Seek as _;
     let mut scene = Scene::block(world).await.published().await;
-    let told = scene.csi.create("data", block(WRITER)).await.capacity_bytes;
+    let reported = scene.csi.create("data", block(WRITER)).await.capacity_bytes;
     let mut device = std::fs::File::open(&scene.target).unwrap();
-    device.seek(std::io::SeekFrom::End(0)).unwrap() == u64::try_from(told).unwrap()
+    device.seek(std::io::SeekFrom::End(0)).unwrap() == u64::try_from(reported).unwrap()
 }
 
 fn copy_of(id: &str, capability: v1::VolumeCapability) -> v1::CreateVolumeRequest {
