@@ -16,7 +16,7 @@ pub struct Cache {
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// Neither `XDG_CACHE_HOME` nor `HOME` names a place.
-    #[error("cannot tell where the cache is: neither XDG_CACHE_HOME nor HOME is set")]
+    #[error("there is no directory for the cache: neither XDG_CACHE_HOME nor HOME is set")]
     NoHome,
     /// A directory or file of the cache could not be used.
     #[error("cannot use `{path}`")]

@@ -209,8 +209,8 @@ impl Guest {
         self.control.say(line).map_err(|error| self.why_gone(error))
     }
 
-    /// The guest's next message within a time; `None` if it sends none. A failing kernel is an error even if the guest sends a
-    /// message.
+    /// The guest's next message within a time; `None` if it sends none. A failing kernel is an error even if the guest
+    /// sends a message.
     pub fn next(&mut self, within: Duration) -> Result<Option<Told>, GuestError> {
         let heard = self.control.hear(within);
         if let Some(trouble) = self.trouble() {
@@ -218,7 +218,7 @@ impl Guest {
         }
         match heard {
             Ok(line) => match serde_json::from_str(&line) {
-                Ok(told) => Ok(Some(told)),
+                Ok(message) => Ok(Some(message)),
                 Err(_) => Err(GuestError::OutOfTurn { said: line }),
             },
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
@@ -230,8 +230,8 @@ impl Guest {
     pub fn hear(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
         let deadline = Instant::now() + within;
         loop {
-            if let Some(told) = self.next(LOOK)? {
-                return Ok(told);
+            if let Some(message) = self.next(LOOK)? {
+                return Ok(message);
             }
             if unwanted() {
                 return Err(GuestError::Unwanted);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_of_packing_is_told_by_its_beginning() {
+    fn compression_is_recognised_by_the_first_bytes() {
         let whole = b"\x7fELF and so on".repeat(1000);
         let xz = liblzma::encode_all(whole.as_slice(), 1).unwrap();
         let zstd = compress_to_vec(whole.as_slice(), CompressionLevel::Fastest);

@@ -1,6 +1,6 @@
 //! Boots a real guest from this very binary, runs programs in it, and brings it back from a snapshot.
 //!
-//! Needs QEMU and a kernel in the cache (or a package client that can fetch one); says so when it cannot.
+//! Needs QEMU and a kernel in the cache (or a package client that can fetch one); prints `skipped` without them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -152,7 +152,7 @@ fn run(guest: &mut Guest, run: Run) -> (String, Exit) {
     guest.order(&Order::Run(run)).expect("an order");
     let mut said = String::new();
     loop {
-        match guest.hear(WITHIN, &patient).expect("the guest tells") {
+        match guest.hear(WITHIN, &patient).expect("the guest sends a message") {
             Told::Output { data, .. } => said.push_str(&data),
             Told::Exit(exit) => return (said, exit),
             other => panic!("{other:?}"),

@@ -86,7 +86,7 @@ const PACKAGES: &[Package] = &[
 /// Makes sure that what a build needs is there, and as far as possible what a run needs. What only guests or images need
 /// is looked for if it is named.
 ///
-/// `Err(code)` in the answer means: nothing can be built here, and the person has been told why.
+/// `Err(code)` in the answer means: nothing can be built here, and the reason is printed already.
 pub(crate) fn prepare(no_install: bool, also: Option<Wanted>) -> Result<Result<(), ExitCode>> {
     let is_special = |wanted: Wanted| matches!(wanted, Wanted::ForGuests | Wanted::ForImages);
     let asked = |package: &&Package| !is_special(package.wanted) || Some(package.wanted) == also;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libclang_is_told_from_its_neighbours() {
+    fn libclang_is_distinguished_from_similar_names() {
         for yes in ["libclang.so", "libclang.so.1", "libclang-14.so.14.0.6", "libclang-19.so.1"] {
             assert!(is_libclang(Path::new(yes)), "{yes}");
         }

@@ -82,7 +82,7 @@ pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tall
             break;
         }
     }
-    // A test's time is no reason to fail: a directory that cannot be written to is told and that is all.
+    // A test's time is no reason to fail: a directory that cannot be written to is only reported.
     if let Err(error) = times.write() {
         eprintln!("warning: {error:#}");
     }

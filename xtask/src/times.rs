@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-/// A step that takes this many times as long as in the run before is told.
+/// A step that takes this many times as long as in the run before is reported.
 const SLOWER: f64 = 2.0;
 
 /// Shorter steps double by chance.
@@ -20,8 +20,8 @@ const TICKS: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Took {
     pub(crate) seconds: f64,
-    /// Processor time of all processes that were waited for. On a machine that does other work as well it tells a slow
-    /// step from a slow hour.
+    /// Processor time of all processes that were waited for. On a machine that does other work as well it distinguishes
+    /// a slow step from a slow hour.
     pub(crate) cpu_seconds: f64,
 }
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn step_that_doubles_is_told_and_the_run_before_is_kept() {
+    fn step_that_doubles_is_reported_and_the_earlier_run_is_kept() {
         let target = std::env::temp_dir().join(format!("xtask-times-{}", std::process::id()));
         let mut first = Times::of("test", &target);
         assert_eq!(first.record("build", took(20.0)), None);
@@ -116,9 +116,9 @@ mod tests {
 
         let mut second = Times::of("test", &target);
         assert_eq!(second.record("build", took(39.0)), None);
-        let told = second.record("build", took(40.0));
+        let message = second.record("build", took(40.0));
         assert_eq!(
-            told.as_deref(),
+            message.as_deref(),
             Some("build took 40 s (20 s of processor time), and 20 s (10 s) in the run before")
         );
         assert_eq!(second.record("new", took(99.0)), None);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_trouble_is_told_from_what_a_kernel_lives_on_with() {
+    fn fatal_kernel_messages_are_distinguished_from_harmless_ones() {
         for (line, kind) in [
             ("[9.1] INFO: task mount:77 blocked for more than 30 seconds.", "hung task"),
             ("[9.1] rcu: INFO: rcu_sched self-detected stall on CPU", "RCU stall"),

@@ -16,7 +16,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("remove_file", "a case does not clean up: the sandbox does, and the census reports the rest"),
     ("umount", "a case does not clean up: the sandbox does, and the census reports the rest"),
     ("impl Drop", "a case does not clean up: the sandbox does, and the census reports the rest"),
-    (".unwrap(", "a case does not unwrap: `?` keeps the line, and tells a failure from an error"),
+    (".unwrap(", "a case does not unwrap: `?` keeps the line, and distinguishes a failure from an error"),
     ("capabilit", "a case does not ask whether it may run: that is what `needs` says"),
     ("process::exit", "a case does not end the worker"),
 ];

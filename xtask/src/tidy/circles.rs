@@ -230,8 +230,8 @@ mod tests {
         ] {
             let root = "mod high;\nmod low;\nmod mid;\npub use high::{High, Other};\n";
             let files = [("toy/src/lib.rs", root), ("toy/src/high.rs", up), ("toy/src/low.rs", down)];
-            let told = format!("{:?}", found(&[&files[..], &[("toy/src/mid.rs", "")]].concat()));
-            assert!(told.contains("high, low use each other"), "{up} {down}: {told}");
+            let violations = format!("{:?}", found(&[&files[..], &[("toy/src/mid.rs", "")]].concat()));
+            assert!(violations.contains("high, low use each other"), "{up} {down}: {violations}");
         }
     }
 

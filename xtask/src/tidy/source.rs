@@ -3,7 +3,7 @@
 /// The code of a file: comments, strings and characters become blanks, lines stay where they are.
 ///
 /// A small lexer, not a parser: it knows line and nested block comments, strings with escapes, raw strings
-/// with any number of `#`, and tells a character from a lifetime.
+/// with any number of `#`, and distinguishes a character from a lifetime.
 pub(crate) fn code(text: &str) -> String {
     let mut rest = text;
     let mut code = String::with_capacity(text.len());

@@ -15,7 +15,7 @@ pub(crate) fn check(_: &Repository) -> Vec<Violation> {
     subjects().lines().filter_map(violation).collect()
 }
 
-/// `hash subject` of each commit since the rule, none where git cannot tell.
+/// `hash subject` of each commit since the rule, none if git has no history.
 fn subjects() -> String {
     let added = git(&["log", "--diff-filter=A", "--format=%H", "--", RULE]);
     let Some(since) = added.as_deref().and_then(|added| added.lines().last()) else { return String::new() };
