@@ -1,19 +1,21 @@
-//! How the manager's own costs grow with the volumes it has: `cargo xtask bench manager [MANY]` (default 10000).
+//! Measures how the manager's own costs grow with its number of volumes: `cargo xtask bench manager [MANY]` (default
+//! 10000).
 //!
-//! Ratios within one run, since they travel between machines and times do not. Kernel, driver and API are simulated in
-//! memory; what they cost counts as the manager's cost.
+//! Compare the ratios within one run: times depend on the machine. Kernel, driver and API are simulated in memory; their
+//! costs count as the manager's.
 //!
-//! - one more pod, from the event to the first operation, among many volumes, a tenth of them and 100;
-//! - what a manager that has nothing to do does;
-//! - the memory it has for each volume: what becomes free when it ends;
-//! - coming, being read back, being taken over and going, for each of many volumes beside each of a tenth of them;
-//! - events of the simulation a minute, on one core.
+//! - the time from the event of one more pod to its first operation, on a node with 100 volumes, with a tenth of MANY, and
+//!   with MANY;
+//! - wake-ups and CPU time of an idle manager;
+//! - the memory per volume, which is freed when the manager ends;
+//! - the time per volume to mount, to reconstruct, to take over and to unmount MANY volumes, and a tenth of them;
+//! - events of the simulation per minute, on one core.
 
 #![expect(clippy::disallowed_methods, reason = "what is measured here is real time")]
 
 #[path = "manager/driver.rs"]
 mod driver;
-#[expect(dead_code, reason = "how often is not asked here")]
+#[expect(dead_code, reason = "only the size of the memory is used here, not the number of allocations")]
 #[path = "manager/memory.rs"]
 mod memory;
 #[path = "manager/node.rs"]
@@ -29,25 +31,25 @@ use tokio::runtime::{Builder, Handle};
 const FEW: usize = 100;
 
 fn main() {
-    // `cargo bench` adds `--bench`: numbers are the only words that count.
+    // `cargo bench` adds `--bench`: the first number counts.
     let many = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(10_000);
-    // One thread for the manager and all it works with, and this one to look at the clock.
+    // One thread for the manager and the simulation around it; this thread measures.
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
-    let alone = runtime().expect("a thread can be had").block_on(idle());
-    runtime().expect("a thread can be had").block_on(async {
-        another_pod(many, alone).await;
+    let unused = runtime().expect("a thread can be started").block_on(idle());
+    runtime().expect("a thread can be started").block_on(async {
+        another_pod(many, unused).await;
         growth(many).await;
     });
     simulation();
 }
 
-/// One more pod, and nothing at all, on a node that has many volumes.
-async fn another_pod(many: usize, alone: Idle) {
+/// Measures one more pod, and an idle manager, on a node that has many volumes. `unused`: without any volume.
+async fn another_pod(many: usize, unused: Idle) {
     const ROUNDS: usize = 301;
     let sizes = [FEW, many / 10, many];
     let nodes = [filled(sizes[0]).await, filled(sizes[1]).await, filled(sizes[2]).await];
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    // Not in turns: what the one throws away at its end would be in the way of the other.
+    // All rounds of a size together: the memory that one node frees would slow the next measurement on another.
     for (node, size) in nodes.iter().zip(sizes) {
         let mut lives = Vec::with_capacity(ROUNDS);
         for round in 0..ROUNDS {
@@ -57,14 +59,14 @@ async fn another_pod(many: usize, alone: Idle) {
         first.push(of(|life| life.first));
         last.push(of(|life| life.last));
     }
-    head("among so many volumes", &sizes);
-    row("one more pod: to its first operation (aim 1.5)", &first);
-    row("one pod less: to the first operation", &last);
+    head("on a node with this number of volumes", &sizes);
+    row("one more pod: time to its first operation (aim 1.5)", &first);
+    row("one pod less: time to the first operation", &last);
     let [few, tenth, large] = nodes;
     drop((few, tenth));
     let (woken, busy) = idle().await;
-    println!("{many} volumes, idle for {WHILE:?}: {woken} wake-ups, busy {:.3} %", busy * 100.0);
-    println!("  beside nothing at all: {} wake-ups, busy {:.3} %", alone.0, alone.1 * 100.0);
+    println!("{many} volumes, idle for {IDLE_TIME:?}: {woken} wake-ups, busy {:.3} %", busy * 100.0);
+    println!("  without volumes: {} wake-ups, busy {:.3} %", unused.0, unused.1 * 100.0);
     memory(&large, many).await;
 }
 
@@ -75,8 +77,7 @@ async fn filled(volumes: usize) -> Node {
     node
 }
 
-/// The duration of the idle time.
-const WHILE: Duration = Duration::from_secs(5);
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// The wake-ups of the manager's thread, and the share of the time in which it was busy.
 type Idle = (u64, f64);
@@ -86,11 +87,11 @@ async fn idle() -> Idle {
     let metrics = Handle::current().metrics();
     let now = || (metrics.worker_park_count(0), metrics.worker_total_busy_duration(0));
     // The last operations end first.
-    tokio::time::sleep(WHILE / 10).await;
+    tokio::time::sleep(IDLE_TIME / 10).await;
     let before = now();
-    tokio::time::sleep(WHILE).await;
+    tokio::time::sleep(IDLE_TIME).await;
     let after = now();
-    (after.0 - before.0, (after.1 - before.1).as_secs_f64() / WHILE.as_secs_f64())
+    (after.0 - before.0, (after.1 - before.1).as_secs_f64() / IDLE_TIME.as_secs_f64())
 }
 
 /// The memory that is freed when the manager ends, which then has the only copy of the objects.
@@ -104,44 +105,49 @@ async fn memory(node: &Node, many: usize) {
     println!("{many} volumes: {:.1} KiB each, pod and objects included", freed as f64 / many as f64 / 1024.0);
 }
 
-/// Whole lives of many volumes at once, and of a tenth of them.
+/// Mounts, restarts with and unmounts many volumes at once, and a tenth of them.
 async fn growth(many: usize) {
     let sizes = [(many / 10).max(1), many];
     let (few, more) = (lives(sizes[0]).await, lives(sizes[1]).await);
-    head("each, of so many at once", &sizes);
-    for ((what, few), (_, more)) in few.into_iter().zip(more) {
-        row(what, &[few, more]);
+    head("per volume, of this number at once", &sizes);
+    for ((phase, few), (_, more)) in few.into_iter().zip(more) {
+        row(phase, &[few, more]);
     }
 }
 
-/// The time for each of a number of volumes.
+/// The time per volume of each phase.
 async fn lives(volumes: usize) -> [(&'static str, Duration); 4] {
     let each = |began: Instant| began.elapsed() / u32::try_from(volumes).expect("a node is not that large");
     let mut node = Node::start().await;
     node.provide(0..volumes);
     let began = Instant::now();
     node.come(0..volumes).await;
-    let come = each(began);
+    let mounted = each(began);
     node.restart().await;
     let began = Instant::now();
     node.idle().await;
-    let read_back = each(began);
+    let reconstructed = each(began);
     let began = Instant::now();
     node.come(0..volumes).await;
     let taken_over = each(began);
     let began = Instant::now();
     node.go(0..volumes).await;
-    let gone = each(began);
-    [("come", come), ("read back after a restart", read_back), ("taken over", taken_over), ("gone", gone)]
+    let unmounted = each(began);
+    [
+        ("mounted", mounted),
+        ("reconstructed after a restart", reconstructed),
+        ("taken over", taken_over),
+        ("unmounted", unmounted),
+    ]
 }
 
 /// The speed of the simulation.
 fn simulation() {
-    const WHILE: Duration = Duration::from_secs(10);
+    const DURATION: Duration = Duration::from_secs(10);
     const STEPS: usize = 40;
     let (mut events, mut simulated, mut seeds) = (0, 0, 0_u64);
     let began = Instant::now();
-    while began.elapsed() < WHILE {
+    while began.elapsed() < DURATION {
         let scenario = Scenario::of(seeds);
         match simulate(&scenario, &scenario.script(STEPS)) {
             Outcome::Clean(statistics) => {
@@ -154,7 +160,7 @@ fn simulation() {
     }
     let took = began.elapsed().as_secs_f64();
     println!(
-        "simulation: {:.2} million events a minute (aim 1); {seeds} seeds, {:.0} times real time",
+        "simulation: {:.2} million events per minute (aim 1); {seeds} seeds, {:.0} times real time",
         events as f64 / took * 60.0 / 1e6,
         simulated as f64 / 1e3 / took
     );
@@ -165,15 +171,15 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn head(what: &str, sizes: &[usize]) {
+fn head(title: &str, sizes: &[usize]) {
     let sizes: String = sizes.iter().map(|size| format!(" {size:>12}")).collect();
-    println!("{what:<50}{sizes} {:>8}", "ratio");
+    println!("{title:<50}{sizes} {:>8}", "ratio");
 }
 
 /// The time at each size, and the ratio of the last to the first.
-fn row(what: &str, times: &[Duration]) {
+fn row(label: &str, times: &[Duration]) {
     let us = |time: &Duration| time.as_secs_f64() * 1e6;
     let ratio = times.first().zip(times.last()).map_or(1.0, |(few, many)| us(many) / us(few));
     let times: String = times.iter().map(|time| format!(" {:>9.1} us", us(time))).collect();
-    println!("{what:<50}{times} {ratio:>8.2}");
+    println!("{label:<50}{times} {ratio:>8.2}");
 }

@@ -171,9 +171,9 @@ pub async fn configure(
     let security = Security::of(host, paths, request).await?;
     let names = hosts::Names::of(pod, &node.cluster_domain)?;
     let devices = devices::of(host, paths, request).await?;
-    let told = request.services.variables(&pod.meta.namespace, pod.without_services);
-    let told = told.ok_or(ContainerError::ServicesUnknown)?;
-    let environment = environment::of(request.api, pod, container, told).await?;
+    let services = request.services.variables(&pod.meta.namespace, pod.without_services);
+    let services = services.ok_or(ContainerError::ServicesUnknown)?;
+    let environment = environment::of(request.api, pod, container, services).await?;
     let mut mounts = mounts::of(host, paths, request, &environment).await?;
     mounts.extend(hosts::mount(host, paths, request, &names).await?);
     // Last: a runtime that mounts in order must not cover the termination message file with a volume.

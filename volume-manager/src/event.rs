@@ -12,7 +12,7 @@ use api::follow::News;
 use api::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Kind, Pod, VolumeMode};
 use plugin_api::error::Withdrawn;
-use plugin_api::{Mounted, OperationId, ReportQueue, Told, Transition, VolumeStats};
+use plugin_api::{EmittedEvent, Mounted, OperationId, ReportQueue, Transition, VolumeStats};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,7 +32,7 @@ pub(crate) enum Event {
     /// A report of a running operation.
     Operation(OperationId, Report),
     /// A Kubernetes event is to be emitted.
-    Tell(Told),
+    Emit(EmittedEvent),
     /// A driver was added or removed.
     Driver(Registration),
     /// The volumes of a pod were resolved.
@@ -106,9 +106,9 @@ impl ReportQueue for EventQueue {
         let _ = self.0.send(Event::Operation(operation, Report::Learned { transition, done }));
     }
 
-    fn tell(&self, told: Told) {
+    fn emit(&self, event: EmittedEvent) {
         // If the loop has ended, the Kubernetes event is lost with it.
-        let _ = self.0.send(Event::Tell(told));
+        let _ = self.0.send(Event::Emit(event));
     }
 }
 
@@ -179,7 +179,7 @@ pub enum Notice {
         error: Option<String>,
     },
     /// A Kubernetes event was emitted.
-    Told(Told),
+    Emitted(EmittedEvent),
     /// The node's `volumesInUse` must be this list. A writer of the node's status must ask for the newest list
     /// when it writes: an older one could remove a volume that is mounted already.
     InUse(Vec<VolumeName>),

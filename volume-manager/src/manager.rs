@@ -158,7 +158,7 @@ impl Manager {
             Event::Command(command) => return self.command(command),
             Event::Api(kind, change) => self.api_changed(kind, change),
             Event::Operation(id, report) => self.reported(id, report),
-            Event::Tell(told) => self.tell(told),
+            Event::Emit(event) => self.emit(event),
             Event::Driver(registration) => self.registered(registration),
             Event::Resolved(pod, resolved) => self.resolved(&pod, resolved),
             Event::SeLinux(enabled) => self.known.change(|facts| facts.selinux = enabled),

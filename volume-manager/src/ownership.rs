@@ -55,7 +55,7 @@ pub(crate) async fn apply(
             biased;
             outcome = &mut walk => return outcome,
             () = cx.clock.sleep_until(next) => {
-                tell(cx, pod, root, (!first).then(|| progress.entries()));
+                warn_of_slow_walk(cx, pod, root, (!first).then(|| progress.entries()));
                 first = false;
                 next += NOTICE;
             }
@@ -63,7 +63,7 @@ pub(crate) async fn apply(
     }
 }
 
-fn tell(cx: &OperationContext, pod: &Pod, root: &Path, entries: Option<u64>) {
+fn warn_of_slow_walk(cx: &OperationContext, pod: &Pod, root: &Path, entries: Option<u64>) {
     // The path below the directory of pods: events do not name the node's own directories.
     let root = root.strip_prefix(cx.paths.pods()).unwrap_or(Path::new(&pod.meta.uid));
     let so_far = entries.map(|entries| format!(", processed {entries} files")).unwrap_or_default();
@@ -96,7 +96,7 @@ mod tests {
 
     /// Events come after 30 seconds and then every 60 seconds.
     #[tokio::test(start_paused = true)]
-    async fn a_walk_that_takes_long_is_told_of_and_has_no_deadline() {
+    async fn long_ownership_walk_has_events_and_no_deadline() {
         let (mut bench, host) = Bench::simulated();
         let data = bench.path("data");
         host.kernel().make_dir(&data, 0o755).unwrap();
@@ -111,13 +111,13 @@ mod tests {
         let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
         assert!(story.ends_with("done\n"), "{story}");
         assert_eq!(bench.now().duration_since(began), took);
-        let told = story.lines().filter(|line| line.contains("VolumePermissionChangeInProgress"));
-        let told: Vec<&str> = told.collect();
-        assert_eq!(told.len(), 2, "{story}");
+        let events = story.lines().filter(|line| line.contains("VolumePermissionChangeInProgress"));
+        let events: Vec<&str> = events.collect();
+        assert_eq!(events.len(), 2, "{story}");
         let text = "event Pod Warning VolumePermissionChangeInProgress: Setting volume ownership for \
                     u1/volumes/kubernetes.io~local-volume/pv is taking longer than expected, consider using \
                     OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/\
                     #configure-volume-permission-and-ownership-change-policy-for-pods";
-        assert_eq!(told, [text.to_owned(), format!("{text}, processed 0 files")]);
+        assert_eq!(events, [text.to_owned(), format!("{text}, processed 0 files")]);
     }
 }

@@ -196,7 +196,7 @@ impl Waits {
     pub(crate) fn decide(&mut self, view: View<'_>, now: Instant) -> Vec<Step> {
         let mut steps = Vec::new();
         // Errors end one wait only; the pod's other waits go on.
-        let mut told = BTreeSet::new();
+        let mut answered_pods = BTreeSet::new();
         for id in self.take_concerned(now) {
             let Some(waiter) = self.waiting.get_mut(&id) else { continue };
             if waiter.answer.is_closed() {
@@ -206,7 +206,7 @@ impl Waits {
             let late = waiter.deadline <= now;
             let result = match &waiter.goal {
                 Goal::Mounted(pod, object) => {
-                    let errors = view.desired.errors_of(pod).filter(|_| !told.contains(pod));
+                    let errors = view.desired.errors_of(pod).filter(|_| !answered_pods.contains(pod));
                     let goal = goal::Mounted { pod, object: object.as_ref(), errors, late };
                     goal.check(view, &mut waiter.missing)
                 }
@@ -215,7 +215,7 @@ impl Waits {
             };
             let Some(goal::Check { result, with_errors }) = result else { continue };
             if let Some(pod) = waiter.goal.pod().filter(|_| with_errors) {
-                told.insert(pod.clone());
+                answered_pods.insert(pod.clone());
                 steps.push(Step::ForgetErrors(pod.clone()));
             }
             steps.extend(self.end(id, result));

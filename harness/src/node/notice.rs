@@ -28,7 +28,7 @@ pub(super) fn record(journal: &Journal, notice: Notice) {
             Event::Wait(WaitReturned { what: word(&what), pod, err: error.unwrap_or_default() })
         }
         // The event and the node's status are objects of the API server, which records them itself.
-        Notice::Told(_) | Notice::InUse(_) => return,
+        Notice::Emitted(_) | Notice::InUse(_) => return,
     });
 }
 

@@ -26,7 +26,7 @@ pub use strict::UnknownField;
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The object has no `kind`.
-    #[error("cannot tell what the object is: it has no `kind`")]
+    #[error("the object has no `kind`")]
     NoKind,
     /// The object has a kind that the manager does not use.
     #[error(

@@ -159,7 +159,7 @@ fn a_service_has_an_address_unless_it_is_elsewhere() {
 }
 
 #[test]
-fn a_pod_is_told_of_services_unless_it_says_no() {
+fn pod_has_service_variables_unless_it_disables_them() {
     for (said, without) in [(json!({}), false), (json!(true), false), (json!(false), true)] {
         let mut spec = json!({"containers": []});
         if said.is_boolean() {
@@ -305,12 +305,12 @@ fn unreadable_object_is_named() {
     expect![[r#"cannot read PersistentVolume `pv`: invalid type: string "RWO", expected a sequence"#]]
         .assert_eq(&read(bad));
     expect!["cannot use a `Deployment`: only pods, claims, volumes, snapshots, classes, drivers, secrets, config maps and services count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
-    expect!["cannot tell what the object is: it has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
+    expect!["the object has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
     expect!["[]"].assert_eq(&read(json!({"kind": "List", "items": []})));
 }
 
 #[test]
-fn a_container_keeps_what_its_runtime_is_told() {
+fn container_keeps_the_fields_for_its_runtime() {
     let pod = json!({
         "kind": "Pod", "metadata": {"name": "web"},
         "spec": {
@@ -367,25 +367,25 @@ fn a_container_keeps_what_its_runtime_is_told() {
 }
 
 #[test]
-fn field_that_a_kind_does_not_have_is_told_with_the_nearest() {
+fn unknown_field_is_reported_with_the_nearest() {
     let pod = |container: Value| {
         let spec =
             json!({"containers": [{"name": "a"}, container], "volumes": [{"name": "v", "emptyDir": {}}]});
         objects(json!({"kind": "Pod", "metadata": {"name": "web"}, "spec": spec})).map(|all| all.len())
     };
-    let told = |error: ConvertError| error.to_string();
+    let text = |error: ConvertError| error.to_string();
     assert_eq!(
-        pod(json!({"name": "c", "volumeMount": [{"name": "v", "mountPath": "/v"}]})).map_err(told),
+        pod(json!({"name": "c", "volumeMount": [{"name": "v", "mountPath": "/v"}]})).map_err(text),
         Err("cannot read Pod `web`: there is no field `spec.containers[1].volumeMount`; the nearest is \
              `volumeMounts`"
             .to_owned())
     );
     // A field that is null counts as left out, and the keys of a map are the author's.
-    assert_eq!(pod(json!({"name": "c", "volumeMount": null})).map_err(told), Ok(1));
+    assert_eq!(pod(json!({"name": "c", "volumeMount": null})).map_err(text), Ok(1));
     assert_eq!(
-        pod(json!({"name": "c", "resources": {"limits": {"example.com/x": "1"}}})).map_err(told),
+        pod(json!({"name": "c", "resources": {"limits": {"example.com/x": "1"}}})).map_err(text),
         Ok(1)
     );
     let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "d", "label": {}}, "spec": {}});
-    assert!(told(objects(claim).unwrap_err()).contains("`metadata.label`; the nearest is `labels`"));
+    assert!(text(objects(claim).unwrap_err()).contains("`metadata.label`; the nearest is `labels`"));
 }

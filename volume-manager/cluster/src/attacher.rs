@@ -32,7 +32,7 @@ pub struct AttacherConfig {
     pub publishes: bool,
     /// Whether it can publish a volume for reading only.
     pub publishes_read_only: bool,
-    /// Whether it tells one writer on a node from many.
+    /// Whether the driver distinguishes one writer on a node from many.
     pub fine_modes: bool,
     /// The limit of each call.
     pub call_limit: Duration,

@@ -129,14 +129,14 @@ impl Hands {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         claim: &Claim,
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
     ) -> Result<(), Trouble> {
-        self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
+        self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 
     async fn claim(&self, key: &Key) -> Result<(), Trouble> {
@@ -171,7 +171,7 @@ impl Hands {
             lost.status.phase = ClaimPhase::Lost;
             self.api.update(lost.into_object()).await?;
         }
-        self.tell(claim, Severity::Warning, reason, message).await
+        self.write_event(claim, Severity::Warning, reason, message).await
     }
 
     /// Binds a claim that asks for a volume by its name.
@@ -188,13 +188,13 @@ impl Hands {
             }
             Some(_) => {
                 let message = format!("volume {:?} already bound to a different claim.", volume.meta.name);
-                self.tell(claim, Severity::Warning, "FailedBinding", message).await
+                self.write_event(claim, Severity::Warning, "FailedBinding", message).await
             }
             None => match matching::misfit(&volume, claim) {
                 None => self.bind(claim, &volume).await,
                 Some(misfit) => {
                     let message = format!("Cannot bind to requested volume {:?}: {misfit}", volume.meta.name);
-                    self.tell(claim, Severity::Warning, "VolumeMismatch", message).await
+                    self.write_event(claim, Severity::Warning, "VolumeMismatch", message).await
                 }
             },
         }
@@ -237,23 +237,23 @@ impl Hands {
         match (class, &claim.spec.class) {
             (Some(_), _) if waits && node.is_none() => {
                 let message = "waiting for first consumer to be created before binding";
-                self.tell(claim, Severity::Normal, "WaitForFirstConsumer", message).await
+                self.write_event(claim, Severity::Normal, "WaitForFirstConsumer", message).await
             }
             (Some(class), _) if class.provisioner == NO_PROVISIONER => {
                 let message = format!(
                     "no persistent volumes fit this claim, and none is made for the storage class {:?}",
                     class.meta.name
                 );
-                self.tell(claim, Severity::Normal, "FailedBinding", message).await
+                self.write_event(claim, Severity::Normal, "FailedBinding", message).await
             }
             (Some(class), _) => self.ask_for_one(claim, &class).await,
             (None, Some(name)) if !name.is_empty() => {
                 let message = format!("storageclass.storage.k8s.io {name:?} not found");
-                self.tell(claim, Severity::Warning, "ProvisioningFailed", message).await
+                self.write_event(claim, Severity::Warning, "ProvisioningFailed", message).await
             }
             (None, _) => {
                 let message = "no persistent volumes available for this claim and no storage class is set";
-                self.tell(claim, Severity::Normal, "FailedBinding", message).await
+                self.write_event(claim, Severity::Normal, "FailedBinding", message).await
             }
         }
     }
@@ -287,7 +287,7 @@ impl Hands {
              the system administrator. If volume creation is delayed, please verify that the provisioner is running \
              and correctly registered."
         );
-        self.tell(claim, Severity::Normal, "ExternalProvisioning", message).await
+        self.write_event(claim, Severity::Normal, "ExternalProvisioning", message).await
     }
 
     async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<(), Trouble> {

@@ -10,7 +10,7 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessType, BlockVolume, MountVolume};
 
 /// The capability of a volume. `fine_modes` says whether the driver knows the access modes of a single node that
-/// tell one writer from many.
+/// distinguish one writer from many.
 pub(crate) fn of_volume(volume: &Volume, csi: &CsiSource, fine_modes: bool) -> v1::VolumeCapability {
     with_mode(volume, csi, access_mode(&volume.access_modes, fine_modes))
 }

@@ -79,7 +79,7 @@ impl Hands {
                     let message =
                         format!("PersistentVolumeClaim {name:?} was not created for pod {:?}", pod.meta.name);
                     let about = Reference::to(Kind::Pod, &pod.meta);
-                    self.events.tell(about, Severity::Warning, "FailedBinding", message.clone()).await?;
+                    self.events.write(about, Severity::Warning, "FailedBinding", message.clone()).await?;
                     return Err(Trouble::until(self::key(&pod, name), message));
                 }
                 None => {

@@ -21,7 +21,7 @@ impl Events {
     }
 
     /// Writes an event about an object, unless it is the one that was written last for this reason.
-    pub(crate) async fn tell(
+    pub(crate) async fn write(
         &self,
         about: Reference,
         severity: Severity,

@@ -23,20 +23,20 @@ use crate::queue::Pauses;
 use crate::reconciler::{PAUSES, Running};
 use crate::{GroupSnapshotService, secrets};
 
-/// The longest pause before what failed is tried again.
+/// The longest pause before a failed step is repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// On a group snapshot: its content is deleted with it, and first.
+/// The finalizer of a group snapshot: its content is deleted first.
 const BOUND: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-bound-protection";
-/// On a content: the driver may have the group.
+/// The finalizer of a content: the driver may have the group.
 const CONTENT: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
 
-/// On a content: the driver was asked for it, and its answer is not known.
+/// The annotation of a content whose CreateVolumeGroupSnapshot was called without a known answer.
 const BEING_CREATED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
-/// On a content: its group snapshot is being deleted.
+/// The annotation of a content whose group snapshot is being deleted.
 const BEING_DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
 
-/// On a content: the secret with which it is made and deleted.
+/// The annotations of a content that name the secret of its calls.
 const SECRET: secrets::Annotations = secrets::Annotations {
     name: "groupsnapshot.storage.kubernetes.io/deletion-secret-name",
     namespace: "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace",
@@ -57,7 +57,7 @@ impl GroupSnapshotController {
     }
 }
 
-/// Which driver a group snapshotter serves, and how.
+/// The driver that a group snapshotter serves, with the limits of its calls.
 #[derive(Debug, Clone)]
 pub struct GroupSnapshotterConfig {
     pub driver: String,

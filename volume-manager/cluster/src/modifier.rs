@@ -141,7 +141,7 @@ impl Hands {
         let class_key = Key::cluster(Kind::AttributesClass, &target);
         let Some(class) = find::<AttributesClass>(&*self.api, &class_key).await? else {
             let message = format!("VAC {target:?} does not exist.");
-            self.tell(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
+            self.write_event(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
             let modifying = Modifying { target, progress: ModifyProgress::Pending };
             self.write(claim, modifying, claim.status.conditions.clone()).await?;
             return Err(Trouble::until(class_key, message));
@@ -154,7 +154,7 @@ impl Hands {
         self.write(claim, modifying, with(claim, vec![begun])).await?;
         let name = &claim.meta.name;
         let message = format!("external resizer is modifying volume {name} with vac {target}");
-        self.tell(claim, Severity::Normal, "VolumeModify", message).await?;
+        self.write_event(claim, Severity::Normal, "VolumeModify", message).await?;
         // Before the call: from then on the volume may have these attributes, even if the answer is lost.
         self.refused().remove(&claim.key());
         let request = v1::ControllerModifyVolumeRequest {
@@ -176,7 +176,7 @@ impl Hands {
         };
         self.api.patch(Patch::of(claim.key(), PatchBody::ClaimStatus(status))).await?;
         let message = format!("external resizer modified volume {name} with vac {target} successfully");
-        self.tell(claim, Severity::Normal, "VolumeModifySuccessful", message).await
+        self.write_event(claim, Severity::Normal, "VolumeModifySuccessful", message).await
     }
 
     /// Says that a volume was not modified. Returns the reason, for the next try.
@@ -201,7 +201,7 @@ impl Hands {
             true => format!("{trouble}. Still modifying to VAC {target}"),
             false => trouble.to_string(),
         };
-        self.tell(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
+        self.write_event(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
         Ok(if infeasible { Trouble::Infeasible { reason: message } } else { trouble })
     }
 
@@ -220,14 +220,14 @@ impl Hands {
         Ok(())
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         claim: &Claim,
         severity: Severity,
         reason: &str,
         message: String,
     ) -> Result<(), Trouble> {
-        self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
+        self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! The scheduler's part in the life of a volume: a claim whose class waits for its first consumer is told the node of
-//! that pod.
+//! The scheduler's part in the life of a volume: a claim whose class waits for its first consumer is annotated with
+//! the node of that pod.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

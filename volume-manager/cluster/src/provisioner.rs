@@ -53,7 +53,7 @@ pub struct ProvisionerConfig {
     pub snapshots: bool,
     /// Whether it makes volumes with attributes that can be changed later.
     pub modifies: bool,
-    /// Whether it tells one writer on a node from many.
+    /// Whether the driver distinguishes one writer on a node from many.
     pub fine_modes: bool,
     /// The limit of each call.
     pub call_limit: Duration,
@@ -202,13 +202,13 @@ impl Hands {
         keys
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         claim: &Claim,
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
     ) -> Result<(), Trouble> {
-        self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
+        self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 }

@@ -39,7 +39,7 @@ pub struct ResizerConfig {
     pub driver: String,
     /// Whether its controller expands volumes. If not, growth is the node's alone.
     pub expands: bool,
-    /// Whether it tells one writer on a node from many.
+    /// Whether the driver distinguishes one writer on a node from many.
     pub fine_modes: bool,
     /// The limit of each call.
     pub call_limit: Duration,
@@ -158,7 +158,7 @@ impl Hands {
         };
         self.write(claim, began).await?;
         let message = format!("External resizer is resizing volume {}", volume.meta.name);
-        self.tell(claim, Severity::Normal, "Resizing", message).await?;
+        self.write_event(claim, Severity::Normal, "Resizing", message).await?;
         let grown = match self.expand(volume, csi, size).await {
             Ok(grown) => grown,
             Err(trouble) => return Err(self.failed(claim, volume, trouble).await?),
@@ -206,7 +206,7 @@ impl Hands {
         };
         self.write(claim, status).await?;
         let message = "Require file system resize of volume on node".to_owned();
-        self.tell(claim, Severity::Normal, "FileSystemResizeRequired", message).await
+        self.write_event(claim, Severity::Normal, "FileSystemResizeRequired", message).await
     }
 
     async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), Trouble> {
@@ -221,7 +221,7 @@ impl Hands {
         };
         self.write(claim, status).await?;
         let message = "Resize volume succeeded".to_owned();
-        self.tell(claim, Severity::Normal, "VolumeResizeSuccessful", message).await
+        self.write_event(claim, Severity::Normal, "VolumeResizeSuccessful", message).await
     }
 
     /// Tells that a volume was not grown. Returns the reason, for the next try.
@@ -239,7 +239,7 @@ impl Hands {
             ..ClaimStatusPatch::default()
         };
         self.write(claim, status).await?;
-        self.tell(claim, Severity::Warning, "VolumeResizeFailed", message.clone()).await?;
+        self.write_event(claim, Severity::Warning, "VolumeResizeFailed", message.clone()).await?;
         Ok(if infeasible { Trouble::Infeasible { reason: message } } else { trouble })
     }
 
@@ -248,7 +248,7 @@ impl Hands {
         Ok(())
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         claim: &Claim,
         severity: Severity,

@@ -10,8 +10,8 @@ use csi_proto::v1::group_controller_client::GroupControllerClient;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// The part of a driver's controller service that attaches volumes to nodes. Each call has a limit of time, which the
-/// driver is told.
+/// The part of a driver's controller service that attaches volumes to nodes. Each call has a time limit, which the
+/// driver receives with the call.
 #[async_trait]
 pub trait AttachService: fmt::Debug + Send + Sync + 'static {
     async fn publish(

@@ -21,8 +21,8 @@ pub enum Check {
 /// error. A plain directory is removed only if it is empty. A mount that no longer answers is unmounted too.
 ///
 /// No mount-point check precedes the unmount: on every kind of host, unmounting a directory that is no mount
-/// is success, as in the kubelet where `umount` reports "not mounted". `check` is used afterwards, to tell a
-/// busy directory from one with another mount below.
+/// is success, as in the kubelet where `umount` reports "not mounted". `check` is used afterwards, to distinguish
+/// a busy directory from one with another mount below.
 pub async fn mount_point(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
     if !must_go(host, path).await? {
         return Ok(());

@@ -38,8 +38,8 @@ pub struct Metadata {
     /// The device of the file system.
     pub dev: DeviceNumber,
     pub ino: u64,
-    /// Creation time, where the file system keeps it. It tells a file from an earlier one whose inode number
-    /// was reused.
+    /// Creation time, where the file system keeps it. It distinguishes a file from an earlier one
+    /// whose inode number was reused.
     pub born: Option<SystemTime>,
     /// The device that a device node stands for; 0:0 for other files.
     pub rdev: DeviceNumber,

@@ -19,7 +19,7 @@ impl Changes {
     }
 
     /// Notifies the waiters for an object that has changed or was deleted.
-    pub fn tell(&self, key: &Key) {
+    pub fn notify(&self, key: &Key) {
         let mut table = self.table();
         let Some(waiting) = table.get(key) else { return };
         waiting.notify_waiters();

@@ -44,7 +44,7 @@ pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
     );
 
     /// Emits a Kubernetes event about an object.
-    fn tell(&self, event: Told);
+    fn emit(&self, event: EmittedEvent);
 }
 
 /// The context of an operation. Clones share everything.
@@ -128,7 +128,7 @@ impl Mark {
     ) {
         let (path, device_path) = (path.into(), device_path.into());
         let selinux_label = selinux_label.into();
-        self.tell(Transition::DeviceMounted { path, device_path, selinux_label }).await;
+        self.apply(Transition::DeviceMounted { path, device_path, selinux_label }).await;
     }
 
     /// Reports that staging has failed.
@@ -139,17 +139,17 @@ impl Mark {
         selinux_label: impl Into<String>,
     ) {
         let (path, selinux_label) = (path.into(), selinux_label.into());
-        self.tell(Transition::DeviceFailed { path, class, selinux_label }).await;
+        self.apply(Transition::DeviceFailed { path, class, selinux_label }).await;
     }
 
     /// Reports that the volume is about to be unstaged.
     pub async fn device_undoing(&self) {
-        self.tell(Transition::DeviceUndoing).await;
+        self.apply(Transition::DeviceUndoing).await;
     }
 
     /// Reports that the volume is unstaged.
     pub async fn device_unmounted(&self) {
-        self.tell(Transition::DeviceUnmounted).await;
+        self.apply(Transition::DeviceUnmounted).await;
     }
 
     /// Reports that the volume is about to be published. Refused if the pod no longer wants the volume. Only
@@ -160,12 +160,12 @@ impl Mark {
 
     /// Reports that the volume is published.
     pub async fn pod_mounted(&self, mounted: Mounted) {
-        self.tell(Transition::PodMounted(self.record(), mounted)).await;
+        self.apply(Transition::PodMounted(self.record(), mounted)).await;
     }
 
     /// Reports that publishing has failed.
     pub async fn pod_failed(&self, class: ErrorClass) {
-        self.tell(Transition::PodFailed(self.record(), class)).await;
+        self.apply(Transition::PodFailed(self.record(), class)).await;
     }
 
     fn record(&self) -> PodRecord {
@@ -175,16 +175,16 @@ impl Mark {
 
     /// Reports that the volume is about to be unpublished.
     pub async fn pod_undoing(&self, pod: &PodUid) {
-        self.tell(Transition::PodUndoing(pod.clone())).await;
+        self.apply(Transition::PodUndoing(pod.clone())).await;
     }
 
     /// Reports that the volume is unpublished.
     pub async fn pod_unmounted(&self, pod: &PodUid) {
-        self.tell(Transition::PodUnmounted(pod.clone())).await;
+        self.apply(Transition::PodUnmounted(pod.clone())).await;
     }
 
     /// Reports a transition and ignores a refusal.
-    pub async fn tell(&self, transition: Transition) {
+    pub async fn apply(&self, transition: Transition) {
         // Only an attachment can be refused, besides the two marks before a risky call. A refused attachment is
         // verified again.
         let _ = self.report(transition).await;
@@ -215,7 +215,7 @@ impl EventSink {
 
     /// Emits an event about an object.
     pub fn emit(&self, about: Reference, severity: Severity, reason: Reason, message: impl Into<String>) {
-        self.queue.tell(Told { about, severity, reason, message: message.into() });
+        self.queue.emit(EmittedEvent { about, severity, reason, message: message.into() });
     }
 
     /// Emits a warning about a pod.
@@ -231,7 +231,7 @@ impl EventSink {
 
 /// A Kubernetes event before it is written to the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct EmittedEvent {
     pub about: Reference,
     pub severity: Severity,
     /// One word for programs.

@@ -28,7 +28,7 @@ mod transition;
 
 pub use changes::Changes;
 pub use config::{ClientStyle, Config, DialError, Dialer};
-pub use context::{EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue, Told};
+pub use context::{EmittedEvent, EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue};
 pub use facts::{Facts, RegisteredDriver};
 pub use plugin::{Attacher, BlockMapper, DeviceMounter, Expander, Meter, Remote, VolumePlugin};
 pub use reconstruct::{Found, Rebuilt, Scene, Staged, UnidentifiedStage};

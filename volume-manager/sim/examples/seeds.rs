@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use sim::script::Scenario;
 use sim::{Outcome, simulate};
 
-/// As many as `volproof sim` plays where it is not told.
+/// The default of `volproof sim`.
 const STEPS: usize = 40;
 
 fn main() -> ExitCode {

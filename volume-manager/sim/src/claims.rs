@@ -290,8 +290,8 @@ fn unmet_of_bound(api: &SimulatedApi, driver: &SimulatedDriver, claim: &Claim, u
     if size < volume.capacity.0 {
         return Some(format!("has {size} bytes on its node and should have {}", volume.capacity));
     }
-    let told = claim.status.capacity >= claim.spec.request && claim.status.resize.is_empty();
-    (!told).then(|| "does not say that it has grown".to_owned())
+    let has_grown = claim.status.capacity >= claim.spec.request && claim.status.resize.is_empty();
+    (!has_grown).then(|| "does not say that it has grown".to_owned())
 }
 
 /// The leftovers after everything was deleted.

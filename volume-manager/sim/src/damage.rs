@@ -72,7 +72,7 @@ impl World {
         let mounted = lost.filter(|(dir, _)| self.kernel.is_mount_point(&dir.join("mount")));
         for (dir, was_mounted) in mounted {
             let manager = self.manager().expect("it runs at the end");
-            let told = manager
+            let is_reported = manager
                 .dump()
                 .await
                 .is_some_and(|dump| dump.unexplained.contains_key(&dir.display().to_string()));
@@ -83,7 +83,7 @@ impl World {
             if !was_mounted {
                 continue;
             }
-            if !told || manager.wait_unmounted(&pod, Duration::from_secs(1)).await.is_ok() {
+            if !is_reported || manager.wait_unmounted(&pod, Duration::from_secs(1)).await.is_ok() {
                 wrong.push(format!("no report of the mount at {}", dir.display()));
             }
         }
@@ -101,7 +101,7 @@ fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -
         Damage::Truncated => content().and_then(|content| write(&content[..content.len() / 2])),
         Damage::Foreign => {
             let own = content()?;
-            // One of a directory of the same name is the hardest to tell apart: pods give their volumes the
+            // One of a directory of the same name is the hardest to distinguish: pods give their volumes the
             // same names.
             let name = |record: &Path| record.parent().and_then(Path::file_name).map(ToOwned::to_owned);
             let mut alike: Vec<&PathBuf> = alike.iter().collect();

@@ -157,13 +157,13 @@ impl SimulatedDriver {
     /// The stages, publishes and attachments that it still has.
     pub(crate) fn holds(&self) -> Vec<String> {
         let inner = self.open();
-        let told = |(id, volume): (&String, &Volume)| {
+        let mounts_of = |(id, volume): (&String, &Volume)| {
             let staged = volume.staged.iter().map(|at| format!("{id} staged at {}", at.display()));
             let published = volume.published.iter().map(|at| format!("{id} published at {}", at.display()));
             let attached = volume.attached.iter().map(|node| format!("{id} attached to {node}"));
             staged.chain(published).chain(attached).collect::<Vec<_>>()
         };
-        inner.volumes.iter().flat_map(told).collect()
+        inner.volumes.iter().flat_map(mounts_of).collect()
     }
 
     /// The size of a volume that a pod uses, unless its expansion was refused while in use.

@@ -77,6 +77,6 @@ pub(crate) fn missing(api: &SimulatedApi, driver: &SimulatedDriver, disk: &Disk)
     if size < wanted.0 {
         return Some(format!("{} has {size} bytes and should have {}", disk.handle, wanted.0));
     }
-    let told = status.capacity >= wanted && status.resize.is_empty() && status.conditions.is_empty();
-    (!told).then(|| format!("the claim of {} does not say that it has grown: {status:?}", disk.handle))
+    let has_grown = status.capacity >= wanted && status.resize.is_empty() && status.conditions.is_empty();
+    (!has_grown).then(|| format!("the claim of {} does not say that it has grown: {status:?}", disk.handle))
 }

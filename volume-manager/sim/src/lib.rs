@@ -13,7 +13,7 @@
 //!
 //! A violation is [minimised](mod@minimise) to the steps it needs, and replays from them: two runs of a seed give
 //! the same trace, byte for byte, in one process and in two. The trace has what a step did to the kernel even
-//! if the manager was told that the step failed, or crashed before the answer.
+//! if the manager got an error for the step, or crashed before the answer.
 
 mod api;
 mod claims;

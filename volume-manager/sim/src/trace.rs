@@ -255,7 +255,7 @@ fn event_of(notice: Notice) -> Option<Event> {
         }
         Notice::Started { name, volume, pod } => edge(name, volume.to_string(), pod, Edge::Start, None),
         Notice::Ended { name, volume, pod, error } => edge(name, volume.to_string(), pod, Edge::End, error),
-        Notice::Told(event) => Event::Event(Emitted {
+        Notice::Emitted(event) => Event::Event(Emitted {
             obj: format!("{}/{}", event.about.kind.as_str().to_lowercase(), event.about.name),
             kind: if event.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
             reason: format!("{:?}", event.reason),

@@ -76,7 +76,7 @@ mod tests {
         let mut container = Container { name: "main".into(), ..Container::default() };
         container.termination_message_path = "/dev/termination-log".into();
         container.termination_message_policy = "File".into();
-        let told = |pod: &Pod, container: &Container| {
+        let lines = |pod: &Pod, container: &Container| {
             let annotations = annotations(pod, container, 3).into_iter();
             annotations.map(|(name, value)| format!("{name}={value}\n")).collect::<String>()
         };
@@ -86,7 +86,7 @@ mod tests {
             io.kubernetes.container.terminationMessagePath=/dev/termination-log
             io.kubernetes.container.terminationMessagePolicy=File
         "#]]
-        .assert_eq(&told(&pod, &container));
+        .assert_eq(&lines(&pod, &container));
         (pod.meta.deletion_grace, pod.termination_grace) = (Some(5), Some(30));
         container.pre_stop = Some(r#"{"sleep":{"seconds":1}}"#.into());
         let port = Port { container_port: 80, host_ip: "10.0.0.1".into(), ..Port::default() };
@@ -100,6 +100,6 @@ mod tests {
             io.kubernetes.container.terminationMessagePolicy=File
             io.kubernetes.pod.deletionGracePeriod=5
             io.kubernetes.pod.terminationGracePeriod=30
-        "#]].assert_eq(&told(&pod, &container));
+        "#]].assert_eq(&lines(&pod, &container));
     }
 }

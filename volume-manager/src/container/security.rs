@@ -213,18 +213,18 @@ mod tests {
 
     #[test]
     fn namespaces_follow_the_pod() {
-        let told = |pod: &Pod, container: &Container| {
+        let words = |pod: &Pod, container: &Container| {
             let Namespaces { network, pid, ipc, user } = Namespaces::of(pod, container);
             format!("{network:?} {pid:?} {ipc:?} {user:?}")
         };
         let mut container = Container::default();
         let mut pod = Pod::default();
-        assert_eq!(told(&pod, &container), "Pod Container Pod Node");
+        assert_eq!(words(&pod, &container), "Pod Container Pod Node");
         (pod.shares_processes, pod.user_namespace) = (true, true);
-        assert_eq!(told(&pod, &container), "Pod Pod Pod Pod");
+        assert_eq!(words(&pod, &container), "Pod Pod Pod Pod");
         (pod.host_network, pod.host_pid, pod.host_ipc, pod.user_namespace) = (true, true, true, false);
-        assert_eq!(told(&pod, &container), "Node Node Node Node");
+        assert_eq!(words(&pod, &container), "Node Node Node Node");
         container.target = "main".into();
-        assert_eq!(told(&pod, &container), "Node Target(\"main\") Node Node");
+        assert_eq!(words(&pod, &container), "Node Target(\"main\") Node Node");
     }
 }

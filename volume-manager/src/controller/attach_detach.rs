@@ -163,7 +163,7 @@ impl Controller {
         match event {
             Event::Seen(kind, news) => {
                 match &news {
-                    News::Applied(object) | News::Deleted(object) => self.hands.changes.tell(&object.key()),
+                    News::Applied(object) | News::Deleted(object) => self.hands.changes.notify(&object.key()),
                     News::Only(_) => self.hands.changes.tell_all(),
                 }
                 for seen in self.cluster.take(kind, news) {
@@ -189,7 +189,8 @@ impl Controller {
                 self.work.volumes.extend(of_node.cloned());
                 self.work.nodes.insert(name);
             }
-            // Also for a node without an object: until the watch reports its deletion, it would be written to again at once.
+            // Also for a node without an object: until the watch reports its deletion, it would be written to again at
+            // once.
             Event::Written(node, Err(_)) => self.reports.failed(node, now),
             Event::Missing(missing) => {
                 let Some(book) = &mut self.book else { return };
@@ -289,7 +290,7 @@ impl Controller {
                     desired.get(&key).filter(|_| self.reported_conflicts.insert(key.clone()))
                 {
                     let pods: Vec<_> = wanted.pods.values().cloned().collect();
-                    self.tell(&pods, Severity::Warning, Reason::FailedAttachVolume, &message);
+                    self.write_events(&pods, Severity::Warning, Reason::FailedAttachVolume, &message);
                 }
             }
         }
@@ -331,11 +332,16 @@ impl Controller {
                 book.put(volume, node, Entry::new(true, spec, device_path));
                 let message =
                     format!("AttachVolume.Attach succeeded for volume \"{}\" ", request.spec.name());
-                self.tell(&request.pods, Severity::Normal, Reason::SuccessfulAttachVolume, &message);
+                self.write_events(&request.pods, Severity::Normal, Reason::SuccessfulAttachVolume, &message);
             }
             Err(failed) => {
                 book.put(volume, node, Entry::new(false, spec, String::new()));
-                self.tell(&request.pods, Severity::Warning, Reason::FailedAttachVolume, &failed.message());
+                self.write_events(
+                    &request.pods,
+                    Severity::Warning,
+                    Reason::FailedAttachVolume,
+                    &failed.message(),
+                );
             }
         }
     }
@@ -349,7 +355,8 @@ impl Controller {
         match result {
             Ok(()) => {
                 book.remove(&request.volume, &request.node);
-                // A failed operation of this node is not tried again; operations of other nodes have back-offs of their own.
+                // A failed operation of this node is not tried again; operations of other nodes have back-offs of their
+                // own.
                 let (volume, node) = (&request.volume, &request.node);
                 let ended = self.pending.end_back_off(|rung| {
                     rung.key.volume == *volume && rung.key.node.as_ref().is_none_or(|other| other == node)
@@ -418,7 +425,7 @@ impl Controller {
         [self.pending.next_due(), self.work.next_due(), written, self.verify_at].into_iter().flatten().min()
     }
 
-    fn tell(&mut self, pods: &[Arc<Pod>], severity: Severity, reason: Reason, message: &str) {
+    fn write_events(&mut self, pods: &[Arc<Pod>], severity: Severity, reason: Reason, message: &str) {
         for pod in pods {
             let about = Reference::to(Kind::Pod, &pod.meta);
             let notification = Notification::about(about, severity, reason, message.to_owned());

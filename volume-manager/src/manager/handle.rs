@@ -34,9 +34,9 @@ impl VolumeManager {
         Self { sender, task }
     }
 
-    /// A handle whose events go to the given channel instead of a manager.
+    /// A handle whose events go to this channel and not to a manager.
     #[cfg(test)]
-    pub(crate) fn heard_by(sender: mpsc::UnboundedSender<Event>) -> Self {
+    pub(crate) fn sending_to(sender: mpsc::UnboundedSender<Event>) -> Self {
         Self::new(sender, tokio::spawn(async {}).abort_handle())
     }
 
@@ -62,7 +62,7 @@ impl VolumeManager {
         self.command(Command::SetPodState(pod.clone(), state));
     }
 
-    /// Says that all pods bound to this node have been added. No volume is unmounted before.
+    /// Declares that all pods bound to this node have been added. Until then no volume is unmounted.
     pub fn sources_ready(&self) {
         self.command(Command::SourcesReady);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::names::{PodUid, VolumeName};
 use api::{ApiSource, Notification, Object};
-use plugin_api::{Told, Transition};
+use plugin_api::{EmittedEvent, Transition};
 
 use super::Manager;
 use crate::event::Notice;
@@ -104,15 +104,15 @@ impl Manager {
     }
 
     /// Emits a Kubernetes event: to subscribers at once, to the API in the background.
-    pub(super) fn tell(&mut self, told: Told) {
-        self.notices.send(|| Notice::Told(told.clone()));
+    pub(super) fn emit(&mut self, event: EmittedEvent) {
+        self.notices.send(|| Notice::Emitted(event.clone()));
         let api = Arc::clone(&self.executor.context().api);
-        self.executor.background(write_event(api, told));
+        self.executor.background(write_event(api, event));
     }
 }
 
-async fn write_event(api: Arc<dyn ApiSource>, told: Told) {
-    let notification = Notification::about(told.about, told.severity, told.reason, told.message);
+async fn write_event(api: Arc<dyn ApiSource>, event: EmittedEvent) {
+    let notification = Notification::about(event.about, event.severity, event.reason, event.message);
     // Events are best effort everywhere in Kubernetes: one that is lost changes nothing.
     if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
         tracing::debug!(error = api::error::chain(&error), "cannot write a Kubernetes event; it is dropped");

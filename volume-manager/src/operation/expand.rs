@@ -59,7 +59,7 @@ pub(crate) async fn run(
     };
     let claim = task.claim().await.map_err(failed)?;
     if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(failed)? {
-        cx.mark.tell(Transition::Resized(grown)).await;
+        cx.mark.apply(Transition::Resized(grown)).await;
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ impl Task<'_> {
                 "MountVolume.NodeExpandVolume failed for volume \"{}\" requested read-only file system",
                 self.spec.name()
             );
-            self.tell(claim, Severity::Warning, Reason::FileSystemResizeFailed, message);
+            self.emit(claim, Severity::Warning, Reason::FileSystemResizeFailed, message);
             return Ok(Some(new));
         }
         if !claim.status.resize.is_empty() || claim.status.allocated.is_some() {
@@ -137,7 +137,7 @@ impl Task<'_> {
     async fn grow_legacy(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
         match self.call(old, new).await {
             Ok(()) => {
-                self.tell_success(claim);
+                self.emit_success(claim);
                 if claim.status.capacity < new {
                     self.record_done(claim, new).await?;
                 }
@@ -146,7 +146,7 @@ impl Task<'_> {
             Err(failure) => match failure.sign() {
                 Some(Sign::NotSupported) => Ok(Some(new)),
                 Some(Sign::InUse) => {
-                    self.cx.mark.tell(Transition::ExpansionBlocked).await;
+                    self.cx.mark.apply(Transition::ExpansionBlocked).await;
                     Ok(Some(new))
                 }
                 _ => Err(failure),
@@ -165,13 +165,13 @@ impl Task<'_> {
         };
         match self.call(old, new).await {
             Ok(()) => {
-                self.tell_success(&claim);
+                self.emit_success(&claim);
                 match plan.updated {
                     true => self.forget_failure(&claim).await?,
                     false => self.record_done(&claim, new).await?,
                 }
                 if self.failed_before {
-                    self.cx.mark.tell(Transition::ExpansionFailed(false)).await;
+                    self.cx.mark.apply(Transition::ExpansionFailed(false)).await;
                 }
                 Ok(Some(new))
             }
@@ -192,7 +192,7 @@ impl Task<'_> {
         }
         let is_final = class == ErrorClass::Final;
         if is_final && sign != Some(Sign::InUse) {
-            self.cx.mark.tell(Transition::ExpansionFailed(true)).await;
+            self.cx.mark.apply(Transition::ExpansionFailed(true)).await;
         }
         // The condition says why the size is not reached yet, even if a retry may reach it. A claim that has
         // its size already gets none: this node would have to clear it again, and a pod that leaves first would
@@ -202,7 +202,7 @@ impl Task<'_> {
             self.record_failure(claim, infeasible, &failure).await?;
         }
         if sign == Some(Sign::InUse) {
-            self.cx.mark.tell(Transition::ExpansionBlocked).await;
+            self.cx.mark.apply(Transition::ExpansionBlocked).await;
             return Ok(None);
         }
         Err(failure)
@@ -237,17 +237,17 @@ impl Task<'_> {
     }
 
     /// The kubelet writes "MountVolume" whether or not the volume is in use.
-    fn tell_success(&self, claim: &Claim) {
+    fn emit_success(&self, claim: &Claim) {
         let message = format!(
             "MountVolume.NodeExpandVolume succeeded for volume \"{}\" {}",
             self.spec.name(),
             self.pod.node
         );
-        self.tell(claim, Severity::Normal, Reason::FileSystemResizeSuccessful, message);
+        self.emit(claim, Severity::Normal, Reason::FileSystemResizeSuccessful, message);
     }
 
     /// Emits the event about the pod and about the claim.
-    fn tell(&self, claim: &Claim, severity: Severity, reason: Reason, message: String) {
+    fn emit(&self, claim: &Claim, severity: Severity, reason: Reason, message: String) {
         let pod = Reference::to(Kind::Pod, &self.pod.meta);
         self.cx.events.emit(pod, severity, reason, message.clone());
         self.cx.events.emit(Reference::to(Kind::Claim, &claim.meta), severity, reason, message);

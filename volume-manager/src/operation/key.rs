@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_told_apart_like_pods() {
+    fn keys_distinguish_nodes_like_pods() {
         let (one, two) = (key("v", None, Some("1")), key("v", None, Some("2")));
         assert!(!one.excludes(&two));
         assert!(key("v", None, None).excludes(&two));

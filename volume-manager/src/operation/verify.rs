@@ -29,7 +29,7 @@ pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), 
         String::new()
     };
     cx.mark
-        .tell(Transition::Attached {
+        .apply(Transition::Attached {
             spec: request.spec.clone(),
             plugin: request.plugin.clone(),
             attachable: request.attachable,

@@ -52,7 +52,7 @@ impl Classified for HostPathError {
     }
 }
 
-/// Checks that `path` is of type `kind`, or creates it if `kind` says so. Follows symlinks.
+/// Checks that `path` is of type `kind`, or creates it if `kind` is one of the `OrCreate` kinds. Follows symlinks.
 async fn check(host: &dyn Host, path: &str, kind: &str) -> Result<(), HostPathError> {
     let at = Path::new(path);
     if at.components().any(|part| part == Component::ParentDir) {

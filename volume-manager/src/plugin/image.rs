@@ -28,7 +28,7 @@ impl VolumePlugin for ImagePlugin {
     fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
         match spec.pod_volume().map(|volume| &volume.source) {
             Some(VolumeSource::Image { reference, .. }) => Ok(reference.clone()),
-            _ => Err(foreign(&spec.name())),
+            _ => Err(wrong_source(&spec.name())),
         }
     }
 
@@ -44,12 +44,12 @@ impl VolumePlugin for ImagePlugin {
         Ok(())
     }
 
-    /// An image volume has no directory; one of this name was not made here.
+    /// Fails: an image volume has no directory, so this plugin did not make the one that was found.
     async fn reconstruct(&self, _scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
-        Err(foreign(&found.inner))
+        Err(wrong_source(&found.inner))
     }
 }
 
-fn foreign(volume: &SpecName) -> Failure {
+fn wrong_source(volume: &SpecName) -> Failure {
     Unfit::WrongSource { plugin: NAME.to_owned(), volume: volume.to_string() }.into()
 }

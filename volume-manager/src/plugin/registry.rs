@@ -135,7 +135,7 @@ mod tests {
         host.symlink(Path::new("/dev/disk"), &link).await.unwrap();
         let cx = &bench.context;
         let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
-        let mut told = String::new();
+        let mut lines = String::new();
         for plugin in kubelet().all() {
             for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
                 let (pod, inner) = (PodUid::new("u1"), SpecName::new("pv"));
@@ -152,7 +152,7 @@ mod tests {
                     },
                     Err(failure) => failure.chain().replace(&bench.path("").display().to_string(), ""),
                 };
-                told += &format!("{} {mode}: {text}\n", plugin.name());
+                lines += &format!("{} {mode}: {text}\n", plugin.name());
             }
         }
         expect![[r#"
@@ -168,7 +168,7 @@ mod tests {
             kubernetes.io/secret Filesystem: Secret(Content { name: "pv", items: [], default_mode: 0, optional: false })
             kubernetes.io/downward-api Filesystem: DownwardApi { items: [], default_mode: 0 }
             kubernetes.io/projected Filesystem: Projected { sources: [], default_mode: 0 }
-        "#]].assert_eq(&told);
+        "#]].assert_eq(&lines);
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Bench {
         bench
     }
 
-    /// A bench on a simulated kernel, which can be told to fail.
+    /// A bench on a simulated kernel, which can fail on order.
     #[expect(clippy::disallowed_methods, reason = "what the driver looks at is behind no door of the bench")]
     pub(crate) fn simulated() -> (Self, FakeHost) {
         let host = FakeHost::new(FakeKernel::new());
@@ -255,12 +255,12 @@ impl Bench {
                             transition,
                             Transition::DeviceUncertain { .. } | Transition::PodUncertain(_)
                         );
-                    self.story.tell(format!("mark {}", word(&transition)));
+                    self.story.push(format!("mark {}", word(&transition)));
                     let _ = done.send(if refused { Err(Withdrawn) } else { Ok(()) });
                 }
                 Event::Operation(_, Report::Finished(outcome)) => {
                     self.tell_events();
-                    self.story.tell(match outcome {
+                    self.story.push(match outcome {
                         Outcome::Done => "done".to_owned(),
                         Outcome::Failed(failed) => {
                             format!("failed {:?}: {}", failed.source.class(), failed.message())
@@ -269,21 +269,21 @@ impl Bench {
                     });
                     return self.story.take();
                 }
-                Event::Tell(event) => self.tell_event(event),
+                Event::Emit(event) => self.tell_event(event),
                 other => panic!("no operation sends {other:?}"),
             }
         }
     }
 
     fn tell_events(&mut self) {
-        while let Ok(Event::Tell(event)) = self.events.try_recv() {
+        while let Ok(Event::Emit(event)) = self.events.try_recv() {
             self.tell_event(event);
         }
     }
 
-    fn tell_event(&self, event: plugin_api::Told) {
-        let plugin_api::Told { about, severity, reason, message } = event;
-        self.story.tell(format!("event {} {severity:?} {reason}: {message}", about.kind));
+    fn tell_event(&self, event: plugin_api::EmittedEvent) {
+        let plugin_api::EmittedEvent { about, severity, reason, message } = event;
+        self.story.push(format!("event {} {severity:?} {reason}: {message}", about.kind));
     }
 
     /// Every file and directory below the root, with modes, and links with their targets.

@@ -68,11 +68,11 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
         _ => (false, true),
     };
     let namespace = &pod.meta.namespace;
-    let wrong = |error: String| format!("error processing PVC {namespace}/{name}: {error}");
+    let in_claim = |error: String| format!("error processing PVC {namespace}/{name}: {error}");
     let claim = api::get::<Claim>(api, namespace, &name)
         .await
-        .map_err(|error| wrong(format!("failed to fetch PVC from API server: {error}")))?;
-    check_claim(&claim).map_err(wrong)?;
+        .map_err(|error| in_claim(format!("failed to fetch PVC from API server: {error}")))?;
+    check_claim(&claim).map_err(in_claim)?;
     if owned {
         check_owner(pod, &claim)?;
     }
@@ -85,8 +85,8 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
     Ok(Found { spec, gid, claim_capacity: Some(claim.status.capacity) })
 }
 
-/// Fails if a claim may not be used. One that is being deleted may be as long as it has the protection
-/// finalizer: that keeps it for pods which had it before the node restarted.
+/// Fails if a claim may not be used. A claim that is being deleted may be used as long as it has the protection
+/// finalizer, which keeps it for pods that had it before the node restarted.
 fn check_claim(claim: &Claim) -> Result<(), String> {
     if claim.meta.is_deleting() && !claim.meta.has_finalizer(protection::CLAIM) {
         return Err("PVC is being deleted".to_owned());
@@ -100,7 +100,7 @@ fn check_claim(claim: &Claim) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails if the claim of a generic ephemeral volume belongs to something else than the pod.
+/// Fails if the pod does not control the claim of its generic ephemeral volume.
 fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
     if claim.meta.controller().is_some_and(|owner| owner.uid == pod.meta.uid) {
         return Ok(());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_claims_are_asked_for() {
+    fn only_claims_need_the_api() {
         let claim = || VolumeSource::Claim { claim: "c".to_owned(), read_only: false };
         let ephemeral = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
         for (sources, local) in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_used_as_what_it_is() {
+    fn volume_mode_must_match_its_use() {
         let volume = PodVolume { name: "v".into(), source: secret() };
         let used: BTreeSet<OuterName> = ["v".into()].into();
         for (mode, mounted, device) in
@@ -211,19 +211,19 @@ mod tests {
     }
 
     #[test]
-    fn inline_volume_is_no_device() {
+    fn inline_volume_cannot_be_a_device() {
         let volume = PodVolume { name: "v".into(), source: secret() };
         let used: BTreeSet<OuterName> = ["v".into()].into();
         let spec = Spec::inline(Arc::new(volume.clone()));
         let found = || Found { spec: spec.clone(), gid: None, claim_capacity: None };
         assert!(check_mode(&volume, found(), &used, &BTreeSet::new()).is_ok());
         let refused = check_mode(&volume, found(), &BTreeSet::new(), &used).map(drop);
-        let told = "volume v has volumeMode Filesystem, but is specified in volumeDevices";
-        assert_eq!(refused, Err(told.to_owned()));
+        let expected = "volume v has volumeMode Filesystem, but is specified in volumeDevices";
+        assert_eq!(refused, Err(expected.to_owned()));
     }
 
     #[test]
-    fn a_claim_is_the_pods_own_only_if_the_pod_controls_it() {
+    fn ephemeral_claim_must_be_controlled_by_its_pod() {
         let mut web = pod(vec![]);
         web.meta.uid = "u1".to_owned();
         let owner = |uid: &str, controller| Owner { uid: uid.to_owned(), controller, ..Owner::default() };

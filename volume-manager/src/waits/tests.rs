@@ -266,7 +266,7 @@ fn wait_is_checked_again_once_its_pod_has_changed() {
     let now = world.now;
     assert_eq!(world.decide(|waits, view| waits.decide(view, now)), "-");
     world.mount();
-    assert_eq!(world.decide(|waits, view| waits.decide(view, now)), "-", "it was not told of a change");
+    assert_eq!(world.decide(|waits, view| waits.decide(view, now)), "-", "no change was reported to it");
     world.waits.observe(Event::Changed(&uid()));
     assert_eq!(world.decide(|waits, view| waits.decide(view, now)), "done");
 }

@@ -36,7 +36,7 @@ impl Story {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn tell(&self, line: impl AsRef<str>) {
+    pub fn push(&self, line: impl AsRef<str>) {
         let line = self.symbolic(line.as_ref());
         self.lines().push(line);
     }
@@ -164,8 +164,8 @@ impl ScriptedDriver {
             let json = csi_proto::json::request(&format!("/csi.v1.Node/{method}"), &bytes);
             line.push_str(&format!(" {}", json.expect("it was a request of that method")));
         }
-        self.story.tell(line);
-        let fail = |code| Status::new(code, "as told");
+        self.story.push(line);
+        let fail = |code| Status::new(code, "on order");
         match answer {
             None | Some(Answer::Work) => {
                 work();
@@ -183,7 +183,7 @@ impl ScriptedDriver {
                 work();
                 Ok(())
             }
-            Some(Answer::Break) => panic!("the driver dies here, as told"),
+            Some(Answer::Break) => panic!("the driver dies here on order"),
         }
     }
 
@@ -191,7 +191,7 @@ impl ScriptedDriver {
     fn see_record(&self, target: &str) {
         let dir = Path::new(target).parent().expect("targets have parents");
         let seen = if dir.join("vol_data.json").exists() { "with" } else { "without" };
-        self.story.tell(format!("     {seen} a record beside the target"));
+        self.story.push(format!("     {seen} a record beside the target"));
     }
 }
 

@@ -74,7 +74,7 @@ impl<W> Store<W> {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
         let replaced = self.objects.insert(object.key(), object.clone());
-        self.tell(object.kind(), &Change::Applied(object.clone()));
+        self.notify(object.kind(), &Change::Applied(object.clone()));
         (replaced.is_none(), object)
     }
 
@@ -86,7 +86,7 @@ impl<W> Store<W> {
     /// Removes an object; `false` if there is none.
     pub fn remove(&mut self, key: &Key) -> bool {
         let Some(object) = self.objects.remove(key) else { return false };
-        self.tell(key.kind, &Change::Deleted(object));
+        self.notify(key.kind, &Change::Deleted(object));
         true
     }
 
@@ -162,7 +162,7 @@ impl<W> Store<W> {
         Deletion::Marked(self.put(object).1)
     }
 
-    fn tell(&mut self, kind: Kind, change: &Change) {
+    fn notify(&mut self, kind: Kind, change: &Change) {
         self.watchers.retain(|watcher| watcher.kind != kind || watcher.sender.send(change.clone()).is_ok());
     }
 }

@@ -61,13 +61,13 @@ pub enum GrownBy {
 
 /// The error that the toy fails with on order.
 #[derive(Debug, thiserror::Error)]
-#[error("{step} was told to fail")]
-struct Told {
+#[error("{step} fails on order")]
+struct OrderedFailure {
     step: String,
     class: ErrorClass,
 }
 
-impl Classified for Told {
+impl Classified for OrderedFailure {
     fn class(&self) -> ErrorClass {
         self.class
     }
@@ -160,14 +160,14 @@ impl Toy {
         self.say(step.clone());
         self.released(&step).await;
         let panics = self.lock().panics.remove(&step);
-        assert!(!panics, "{step} was told to panic");
+        assert!(!panics, "{step} panics on order");
         self.fails(&step).map_or(Ok(()), Err)
     }
 
     fn fails(&self, step: &str) -> Option<Failure> {
         let class = self.lock().failures.get_mut(step).and_then(VecDeque::pop_front)?;
         self.say(format!("  {class:?}"));
-        Some(Told { step: step.to_owned(), class }.into())
+        Some(OrderedFailure { step: step.to_owned(), class }.into())
     }
 
     /// Returns when the step is not held any more.
@@ -251,7 +251,7 @@ impl VolumePlugin for Toy {
         self.released(&step).await;
         let failing = self.lock().failures.get_mut(&step).and_then(VecDeque::pop_front);
         if let Some(class) = failing {
-            return Err(Told { step, class }.into());
+            return Err(OrderedFailure { step, class }.into());
         }
         Ok(rebuilt(&found.inner, found.mode))
     }

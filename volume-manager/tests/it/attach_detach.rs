@@ -4,8 +4,8 @@ mod again;
 mod cost;
 mod refusals;
 mod restart;
-mod told;
 mod unheard;
+mod volumes_attached;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Control {
             api.put(Object::Node(Arc::new(node(name))));
         }
         let controller = start(config, &api, &toy);
-        let seen = ["one", "two"].map(|name| format!("{name} is told []\n"));
+        let seen = ["one", "two"].map(|name| format!("{name} lists []\n"));
         Self { api, toy, controller, seen: RefCell::new(seen) }
     }
 
@@ -101,11 +101,12 @@ impl Control {
         let mut seen = self.seen.borrow_mut();
         for (name, seen) in ["one", "two"].into_iter().zip(&mut *seen) {
             let node: Node = self.api.read("", name).expect("it is there");
-            let told: Vec<_> = node.volumes_attached.iter().map(|attached| attached.name.as_str()).collect();
-            let told = format!("{name} is told [{}]\n", told.join(" "));
-            if told != *seen {
-                text.push_str(&told);
-                *seen = told;
+            let attached: Vec<_> =
+                node.volumes_attached.iter().map(|attached| attached.name.as_str()).collect();
+            let listed = format!("{name} lists [{}]\n", attached.join(" "));
+            if listed != *seen {
+                text.push_str(&listed);
+                *seen = listed;
             }
         }
         expected.assert_eq(&text);
@@ -135,11 +136,11 @@ fn start(config: AttachDetachConfig, api: &Arc<MemoryApi>, toy: &Toy) -> AttachD
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_attached_for_a_pod_and_the_node_is_told() {
+async fn volume_is_attached_for_a_pod_and_listed_by_the_node() {
     let control = Control::with_data_on_one().await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     expect![[r#"
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
@@ -155,13 +156,13 @@ async fn a_volume_in_use_is_never_taken_away() {
     control.pass(3_600_000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.toy.hold("detach data from one");
     control.in_use("one", &[]).await;
     control.sees(expect![[r#"
         detach data from one
-        one is told []
+        one lists []
     "#]]);
     control.toy.release("detach data from one");
 }
@@ -176,12 +177,12 @@ async fn volume_is_not_detached_until_the_status_is_written() {
     control.api.set_down(Kind::Node, false);
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.pass(1000).await;
     control.sees(expect![[r#"
         detach data from one
-        one is told []
+        one lists []
     "#]]);
 }
 
@@ -196,7 +197,7 @@ async fn node_write_without_an_answer_is_repeated() {
     control.pass(32_000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -226,7 +227,7 @@ async fn a_volume_for_one_node_moves_only_when_the_first_has_let_go() {
     control.run("db", "two", &["data"]).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     expect![[r#"
         db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already used by pod(s) web
@@ -238,8 +239,8 @@ async fn a_volume_for_one_node_moves_only_when_the_first_has_let_go() {
     control.sees(expect![[r#"
         detach data from one
         attach data to two
-        one is told []
-        two is told [kubernetes.io/toy/data]
+        one lists []
+        two lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -252,8 +253,8 @@ async fn a_volume_for_many_nodes_is_attached_to_many() {
     control.sees(expect![[r#"
         attach data to one
         attach data to two
-        one is told [kubernetes.io/toy/data]
-        two is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
+        two lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -266,12 +267,12 @@ async fn a_node_that_is_gone_for_six_minutes_loses_its_volumes() {
     control.pass(359_000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.pass(2_000).await;
     control.sees(expect![[r#"
         detach data from one
-        one is told []
+        one lists []
     "#]]);
 }
 
@@ -289,7 +290,7 @@ async fn a_node_that_is_declared_gone_loses_them_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_climb_the_ladder_and_are_told() {
+async fn failures_climb_the_ladder_and_have_events() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.toy.fail("attach data to one", &[Final, Final]);
@@ -304,17 +305,17 @@ async fn failures_climb_the_ladder_and_are_told() {
     control.pass(100).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     expect![[r#"
-        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
-        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one fails on order
+        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one fails on order
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
     "#]].assert_eq(&control.events());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_controller_believes_what_nodes_were_told() {
+async fn restarted_controller_believes_the_lists_of_nodes() {
     let mut control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.run("web", "one", &["data"]).await;
@@ -322,13 +323,13 @@ async fn a_restarted_controller_believes_what_nodes_were_told() {
     control.restart().await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.end("web").await;
     control.in_use("one", &[]).await;
     control.sees(expect![[r#"
         detach data from one
-        one is told []
+        one lists []
     "#]]);
 }
 
@@ -357,7 +358,7 @@ async fn a_pod_that_is_being_deleted_keeps_its_volumes_until_it_is_over_or_gone(
         control.pass(3_600_000).await;
         control.sees(expect![[r#"
                 attach data to one
-                one is told [kubernetes.io/toy/data]
+                one lists [kubernetes.io/toy/data]
             "#]]);
         if goes {
             control.end("web").await;
@@ -368,7 +369,7 @@ async fn a_pod_that_is_being_deleted_keeps_its_volumes_until_it_is_over_or_gone(
         }
         control.sees(expect![[r#"
                 detach data from one
-                one is told []
+                one lists []
             "#]]);
     }
 }
@@ -385,7 +386,7 @@ async fn an_attachment_that_vanishes_is_made_again() {
         attach data to one
         attach data to one
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -396,12 +397,12 @@ async fn pod_deleted_during_a_hang_up_is_detached() {
     control.api.hang_up();
     control.end("web").await;
     control.sees(expect![[r#"
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.pass(1000).await;
     control.sees(expect![[r#"
         detach data from one
-        one is told []
+        one lists []
     "#]]);
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test may prepare files and let time pass")]
 
 mod attach_detach;
+mod notices;
 mod one_more;
 mod pending;
 mod plan;
@@ -11,6 +12,5 @@ mod populate;
 mod restart;
 mod seen;
 mod teardown;
-mod told;
 mod waits;
 mod world;

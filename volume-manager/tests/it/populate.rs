@@ -248,20 +248,20 @@ async fn invalid_objects_do_not_affect_other_pods() {
             "no volume plugin matched",
         ),
     ];
-    for (spoil, told) in spoils {
+    for (spoil, message) in spoils {
         let world = World::new().await;
         world.volume("data");
         world.volume("good");
         change_objects(&world, spoil).await;
         let said = outcome(&world, pod("web", &["data"])).await;
-        assert!(said.contains(told), "{told}: {said:.1000}");
+        assert!(said.contains(message), "{message}: {said:.1000}");
         let good = outcome(&world, pod("other", &["good"])).await;
-        assert!(good.contains("publish good other"), "{told}: {good:.1000}");
+        assert!(good.contains("publish good other"), "{message}: {good:.1000}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_errors_are_told_at_once_and_in_order() {
+async fn several_errors_are_reported_together_and_in_order() {
     let world = World::new().await;
     world.volume("good");
     let error = outcome_of(&world, pod("web", &["b", "a", "good"])).await;
@@ -331,7 +331,7 @@ async fn a_pod_that_is_ending_gets_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_to_end_is_told_at_once_what_it_has_not_got() {
+async fn wait_of_a_terminating_pod_ends_at_once_with_its_missing_volumes() {
     for state in [PodState::Terminating, PodState::RuntimeGone] {
         let world = World::new().await;
         world.volume("data");
@@ -349,7 +349,7 @@ async fn a_pod_that_is_to_end_is_told_at_once_what_it_has_not_got() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_to_end_and_has_everything_is_not_told_that_anything_is_missing() {
+async fn wait_of_a_terminating_pod_with_all_volumes_has_no_error() {
     let world = World::new().await;
     world.volume("data");
     let web = world.run("web", &["data"]).await;

@@ -99,7 +99,7 @@ fn attachment(node: &str, error: Option<i32>) -> Object {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_must_go_elsewhere_only_if_this_node_has_no_room_and_its_driver_keeps_the_scheduler_told() {
+async fn pod_is_rejected_only_if_the_node_is_full_and_the_driver_has_an_update_period() {
     let full = || attachment("node", Some(8));
     for (period, seen, elsewhere) in [
         (Some(10), vec![full()], true),
@@ -175,8 +175,8 @@ async fn label_conflict_names_the_other_pod() {
     world.end(&"web".into());
     world.manager.add_pod(labelled("new", "s0:c2"));
     let began = tokio::time::Instant::now();
-    let told = world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect_err("web has it");
-    assert!(told.to_string().contains("already mounted to a different pod with a different SELinux label"));
+    let error = world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect_err("web has it");
+    assert!(error.to_string().contains("already mounted to a different pod with a different SELinux label"));
     assert!(began.elapsed().is_zero(), "at once");
     world.toy.release("unpublish data web");
     world.idle().await;

@@ -226,8 +226,8 @@ async fn pod_error_ends_a_mount_wait_at_once() {
     second().await;
     world.api.set_silent(Kind::Claim, false);
     let (result, took) = kept.await.expect("it only waits");
-    let told = result.expect_err("there is no such claim").to_string();
-    assert!(told.contains("failed to fetch PVC"), "{told}");
+    let error = result.expect_err("there is no such claim").to_string();
+    assert!(error.contains("failed to fetch PVC"), "{error}");
     assert_eq!(took, SECOND * 2);
 }
 
@@ -238,8 +238,8 @@ async fn mount_wait_returns_the_pods_errors() {
     let web = world.add("web", &["nope"]);
     for wait in [mounted(&world, &web, LONG), mounted(&world, &web, LONG)] {
         let (result, took) = wait.await.expect("it only waits");
-        let told = result.expect_err("there is no such claim").to_string();
-        assert!(told.contains("failed to fetch PVC"), "{told}");
+        let error = result.expect_err("there is no such claim").to_string();
+        assert!(error.contains("failed to fetch PVC"), "{error}");
         assert!(took <= SECOND, "{took:?}");
     }
 }
@@ -328,8 +328,8 @@ async fn label_conflict_ends_a_mount_wait() {
     world.toy.release("unpublish data web");
     for (wait, after) in waits.into_iter().zip([0, 1]) {
         let (result, took) = wait.await.expect("it only waits");
-        let told = result.expect_err("web has it").to_string();
-        assert!(told.contains("with a different SELinux label"), "{told}");
+        let error = result.expect_err("web has it").to_string();
+        assert!(error.contains("with a different SELinux label"), "{error}");
         assert_eq!(took, SECOND * after);
     }
 }

@@ -1,4 +1,4 @@
-//! One look at an attachment or a volume: reads it anew, does its next step and writes how that went.
+//! One step of an attachment or a volume: reads the object, carries out its next step and writes the result to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::found::find;
 use crate::references::References;
 use crate::{AttachService, Trouble, capability, secrets};
 
-/// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
+/// The annotation with the driver's id of the node: the node may be gone when its volume is detached.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// The input of a task.
+/// The configuration and clients of the attacher's tasks.
 #[derive(Debug)]
 pub(super) struct Hands {
     pub(super) config: AttacherConfig,
@@ -37,7 +37,7 @@ impl Hands {
         Self { config, api, finalizer, service, attached: References::default() }
     }
 
-    /// Does the next step of an attachment.
+    /// Carries out the next step of an attachment.
     pub(super) async fn serve(&self, name: &str) -> Result<(), Trouble> {
         let Some(attachment) = find::<Attachment>(&*self.api, &Key::cluster(Kind::Attachment, name)).await?
         else {
@@ -50,15 +50,15 @@ impl Hands {
         }
     }
 
-    /// Lets a volume go that is being deleted and has no attachment any more.
+    /// Removes the finalizer of a volume that is being deleted and has no attachment.
     pub(super) async fn release(&self, name: &str) -> Result<(), Trouble> {
         let key = Key::cluster(Kind::Volume, name);
         let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
-        let kept = volume.meta.finalizers.contains(&self.finalizer);
-        if !kept || !volume.meta.is_deleting() {
+        let has_finalizer = volume.meta.finalizers.contains(&self.finalizer);
+        if !has_finalizer || !volume.meta.is_deleting() {
             return Ok(());
         }
-        // None is attached without news of its attachment.
+        // `attached` is complete: a volume is attached only after its attachment was read.
         match self.attached.has(&key) {
             true => Ok(()),
             false => self.drop_finalizer(key).await,
@@ -68,7 +68,7 @@ impl Hands {
     async fn attach(&self, attachment: &Attachment) -> Result<(), Trouble> {
         let result = match self.config.publishes {
             true => self.publish(attachment).await,
-            // A driver without this call has nothing to do for it.
+            // A driver without ControllerPublishVolume is not called.
             false => Ok(BTreeMap::new()),
         };
         let (attached, metadata, attach_error) = match &result {
@@ -87,12 +87,12 @@ impl Hands {
             return Err(Trouble::Leaving { volume: attachment.volume.clone() });
         }
         let csi = self.source(&volume)?;
-        // Before the call: from then on there may be something to detach, which both objects have to outlive.
-        self.keep(Key::cluster(Kind::Volume, &volume.meta.name), &volume.meta).await?;
+        // Before the call: after it the volume may be attached, and both objects have to stay until it is detached.
+        self.add_finalizer(Key::cluster(Kind::Volume, &volume.meta.name), &volume.meta).await?;
         let node_id = self.node_id(attachment).await?;
         let annotations = BTreeMap::from([(NODE_ID.to_owned(), Some(node_id.clone()))]);
         self.patch(attachment, PatchBody::Metadata { labels: BTreeMap::new(), annotations }).await?;
-        self.keep(Key::cluster(Kind::Attachment, &attachment.meta.name), &attachment.meta).await?;
+        self.add_finalizer(Key::cluster(Kind::Attachment, &attachment.meta.name), &attachment.meta).await?;
         let request = v1::ControllerPublishVolumeRequest {
             volume_id: csi.handle.to_string(),
             node_id,
@@ -143,7 +143,7 @@ impl Hands {
         }
     }
 
-    /// The name that the driver has for the node of an attachment.
+    /// The driver's id of an attachment's node.
     async fn node_id(&self, attachment: &Attachment) -> Result<String, Trouble> {
         let node: Arc<CsiNode> = api::get(&*self.api, "", &attachment.node).await?;
         let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
@@ -153,8 +153,7 @@ impl Hands {
         })
     }
 
-    /// Adds the finalizer, where it is missing.
-    async fn keep(&self, key: Key, meta: &Meta) -> Result<(), Trouble> {
+    async fn add_finalizer(&self, key: Key, meta: &Meta) -> Result<(), Trouble> {
         if meta.finalizers.contains(&self.finalizer) {
             return Ok(());
         }
@@ -164,7 +163,7 @@ impl Hands {
     }
 
     async fn drop_finalizer(&self, key: Key) -> Result<(), Trouble> {
-        // Another controller may have added or dropped its own while the driver was asked.
+        // Another controller may have added or dropped its finalizer during the call to the driver.
         let object = self.api.get(&key).await?;
         let others = object.meta().finalizers.iter().filter(|kept| **kept != self.finalizer);
         let body = PatchBody::Finalizers(others.cloned().collect());

@@ -133,7 +133,7 @@ mod tests {
         Arc::new(Volume { meta: Meta::named("", name), capacity: Bytes(size), ..Volume::default() })
     }
 
-    fn told(keys: impl IntoIterator<Item = Key>) -> Vec<String> {
+    fn names(keys: impl IntoIterator<Item = Key>) -> Vec<String> {
         keys.into_iter().map(|key| key.name).collect()
     }
 
@@ -144,14 +144,14 @@ mod tests {
             unbound.after_claim(None, Some(&one));
         }
         let (first, second) = (volume("v", 6), volume("w", 6));
-        assert_eq!(told(unbound.after_volume(None, Some(&first))), ["middle"]);
-        assert_eq!(told(unbound.after_volume(None, Some(&second))), ["middle"]);
+        assert_eq!(names(unbound.after_volume(None, Some(&first))), ["middle"]);
+        assert_eq!(names(unbound.after_volume(None, Some(&second))), ["middle"]);
         let mut bound = Claim::clone(&claim("middle", 5));
         bound.spec.volume = "w".to_owned();
         bound.status.phase = ClaimPhase::Bound;
         let middle = claim("middle", 5);
-        assert_eq!(told(unbound.after_claim(Some(&middle), Some(&Arc::new(bound)))), ["small"]);
-        assert_eq!(told(unbound.after_claim(Some(&claim("small", 1)), None)), [""; 0]);
+        assert_eq!(names(unbound.after_claim(Some(&middle), Some(&Arc::new(bound)))), ["small"]);
+        assert_eq!(names(unbound.after_claim(Some(&claim("small", 1)), None)), [""; 0]);
         assert!(unbound.offers.is_empty() && unbound.offered.is_empty());
     }
 
@@ -171,6 +171,6 @@ mod tests {
         unbound.after_claim(Some(&waiting), Some(&Arc::new(placed)));
         assert_eq!(unbound.after_volume(None, Some(&free)), None, "the node is not known");
         unbound.node("a", Some(&BTreeMap::new()));
-        assert_eq!(told(unbound.after_volume(None, Some(&free))), ["c"]);
+        assert_eq!(names(unbound.after_volume(None, Some(&free))), ["c"]);
     }
 }

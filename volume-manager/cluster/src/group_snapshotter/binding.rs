@@ -61,8 +61,8 @@ impl Reconciler for Hands {
         if group.meta.is_deleting() {
             return self.let_go(&group).await;
         }
-        // Before there is a content: a group snapshot that goes meanwhile would leave it behind. With its own write the group
-        // snapshot comes again.
+        // Before there is a content: a group snapshot that goes meanwhile would leave it behind. With its own write the
+        // group snapshot comes again.
         if hold(&*self.api, key, &group.meta, BOUND).await? {
             return Ok(());
         }
@@ -181,11 +181,11 @@ impl Hands {
         let name = display(&key);
         if !content.status.handle.is_empty() {
             let message = format!("GroupSnapshot {name} was successfully created by the CSI driver.");
-            self.tell(group, Severity::Normal, "GroupSnapshotCreated", message).await?;
+            self.write_event(group, Severity::Normal, "GroupSnapshotCreated", message).await?;
         }
         if now.ready {
             let message = format!("GroupSnapshot {name} is ready to use.");
-            self.tell(group, Severity::Normal, "GroupSnapshotReady", message).await?;
+            self.write_event(group, Severity::Normal, "GroupSnapshotReady", message).await?;
         }
         Ok(())
     }
@@ -208,16 +208,16 @@ impl Hands {
         if status != group.status {
             self.api.patch(Patch::of(group.key(), PatchBody::GroupSnapshotStatus(status))).await?;
         }
-        self.tell(group, Severity::Warning, reason, message).await
+        self.write_event(group, Severity::Warning, reason, message).await
     }
 
-    pub(super) async fn tell(
+    pub(super) async fn write_event(
         &self,
         group: &GroupSnapshot,
         severity: Severity,
         reason: &str,
         message: String,
     ) -> Result<(), Trouble> {
-        self.events.tell(Reference::to(Kind::GroupSnapshot, &group.meta), severity, reason, message).await
+        self.events.write(Reference::to(Kind::GroupSnapshot, &group.meta), severity, reason, message).await
     }
 }

@@ -55,7 +55,7 @@ impl Hands {
         let content = create(&*self.api, content).await?;
         let name = display(&group.key());
         let message = format!("Waiting for a group snapshot {name} to be created by the CSI driver.");
-        self.tell(group, Severity::Normal, "CreatingGroupSnapshot", message).await?;
+        self.write_event(group, Severity::Normal, "CreatingGroupSnapshot", message).await?;
         Ok(content)
     }
 

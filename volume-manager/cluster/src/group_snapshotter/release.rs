@@ -1,4 +1,4 @@
-//! A group snapshot that is deleted: its content is annotated, and deleted first where its policy says so. Its snapshots
+//! A group snapshot that is deleted: its content is annotated, and deleted first if its policy is Delete. Its snapshots
 //! are deleted with it.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Hands {
         }
     }
 
-    /// Tells a content that its group snapshot is being deleted, and deletes it where its policy says so.
+    /// Annotates a content whose group snapshot is being deleted, and deletes it if its policy is Delete.
     async fn content_goes(&self, content: &GroupSnapshotContent) -> Result<(), Trouble> {
         let key = content.key();
         if !content.meta.annotations.contains_key(BEING_DELETED) {
@@ -41,7 +41,7 @@ impl Hands {
         }
     }
 
-    /// The content that belongs to a group snapshot, also where only the content says so yet.
+    /// The content that belongs to a group snapshot, also if so far only the content names the other.
     async fn content_of_deleted(
         &self,
         group: &GroupSnapshot,
@@ -74,7 +74,7 @@ impl Hands {
         let message = format!(
             "Snapshot {member} belonging to VolumeGroupSnapshot {name} is being used to restore a PVC"
         );
-        self.tell(group, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
+        self.write_event(group, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
         Err(Trouble::until(claim, message))
     }
 }

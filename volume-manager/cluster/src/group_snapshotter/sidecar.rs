@@ -203,7 +203,7 @@ impl Hands {
         let noted = self.note(content, now, Some(BEING_CREATED)).await;
         if let Some(error) = error {
             let message = format!("{failed} [{listed}]: {error}");
-            self.tell(content, Severity::Warning, "GroupSnapshotCreationFailed", message).await?;
+            self.write_event(content, Severity::Warning, "GroupSnapshotCreationFailed", message).await?;
         }
         noted
     }
@@ -257,7 +257,7 @@ impl Hands {
         let request = v1::DeleteVolumeGroupSnapshotRequest { group_snapshot_id, snapshot_ids, secrets };
         if let Err(status) = self.service.delete(request, self.config.call_limit).await {
             let message = "Failed to delete group snapshot".to_owned();
-            self.tell(content, Severity::Warning, "GroupSnapshotDeleteError", message).await?;
+            self.write_event(content, Severity::Warning, "GroupSnapshotDeleteError", message).await?;
             return Err(Trouble::Driver(status));
         }
         // Its finalizer goes last: as long as the driver may have it, its object is there.
@@ -304,7 +304,7 @@ impl Hands {
         if status != content.status {
             self.api.patch(Patch::of(content.key(), PatchBody::GroupContentStatus(status))).await?;
         }
-        self.tell(content, Severity::Warning, reason, message).await
+        self.write_event(content, Severity::Warning, reason, message).await
     }
 
     async fn annotate(
@@ -316,7 +316,7 @@ impl Hands {
         annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         content: &GroupSnapshotContent,
         severity: Severity,
@@ -324,7 +324,7 @@ impl Hands {
         message: String,
     ) -> Result<(), Trouble> {
         let about = Reference::to(Kind::GroupSnapshotContent, &content.meta);
-        self.events.tell(about, severity, reason, message).await
+        self.events.write(about, severity, reason, message).await
     }
 }
 

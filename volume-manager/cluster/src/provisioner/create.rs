@@ -20,7 +20,7 @@ use crate::found::{find, hold, release};
 use crate::trouble::is_unknown;
 use crate::{Trouble, annotations, capability, secrets};
 
-/// Told by the driver's volumes who made them.
+/// The attribute of each PersistentVolume with the identity of its provisioner.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
 impl Hands {
@@ -53,19 +53,19 @@ impl Hands {
             "External provisioner is provisioning volume for claim \"{}/{}\"",
             key.namespace, key.name
         );
-        self.tell(&claim, Severity::Normal, "Provisioning", message).await?;
+        self.write_event(&claim, Severity::Normal, "Provisioning", message).await?;
         let outcome = self.make(&claim, &class, &name).await;
         match outcome {
             Ok(()) => {
                 let message = format!("Successfully provisioned volume {name}");
-                self.tell(&claim, Severity::Normal, "ProvisioningSucceeded", message).await?;
+                self.write_event(&claim, Severity::Normal, "ProvisioningSucceeded", message).await?;
                 let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
                 release(&*self.api, key, &claim.meta, &[BEING_MADE]).await
             }
             Err(trouble) => {
                 let message =
                     format!("failed to provision volume with StorageClass {class_name:?}: {trouble}");
-                self.tell(&claim, Severity::Warning, "ProvisioningFailed", message).await?;
+                self.write_event(&claim, Severity::Warning, "ProvisioningFailed", message).await?;
                 if trouble.code() == Some(Code::ResourceExhausted) {
                     self.choose_node_again(&claim, &class).await?;
                 }

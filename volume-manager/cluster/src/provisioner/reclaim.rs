@@ -1,4 +1,4 @@
-//! A volume whose claim is gone: deleted by its driver, where its class wants that.
+//! Deletes a released volume through its driver, if its reclaim policy is Delete.
 
 use api::names::Namespaced;
 use api::{Attachment, Key, Kind, PersistentSource, Reference, Resource, Severity, Volume};
@@ -8,11 +8,11 @@ use super::{FINALIZER, Hands};
 use crate::found::{delete, find, release};
 use crate::{Trouble, annotations, secrets};
 
-/// Whether a volume is to be deleted by a driver.
+/// Whether this driver provisioned the volume and now has to delete it.
 pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
-    let made = volume.meta.annotations.get(annotations::PROVISIONED_BY).is_some_and(|by| by == driver);
-    let deleted = volume.meta.is_deleting() && !volume.meta.has_finalizer(FINALIZER);
-    made && !deleted && volume.phase == "Released" && volume.reclaim == "Delete"
+    let provisioned = volume.meta.annotations.get(annotations::PROVISIONED_BY).is_some_and(|by| by == driver);
+    let is_done = volume.meta.is_deleting() && !volume.meta.has_finalizer(FINALIZER);
+    provisioned && !is_done && volume.phase == "Released" && volume.reclaim == "Delete"
 }
 
 impl Hands {
@@ -24,12 +24,12 @@ impl Hands {
         }
         if let Err(trouble) = self.delete(&volume).await {
             let about = Reference::to(Kind::Volume, &volume.meta);
-            self.events.tell(about, Severity::Warning, "VolumeFailedDelete", trouble.to_string()).await?;
+            self.events.write(about, Severity::Warning, "VolumeFailedDelete", trouble.to_string()).await?;
             return Err(trouble);
         }
         self.events.forget(&key);
         delete(&*self.api, &key).await?;
-        // Its finalizer goes last: as long as the driver may have it, its object is there.
+        // The finalizer goes last: the object stays as long as the driver may have the volume.
         let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         release(&*self.api, &key, &volume.meta, &[FINALIZER]).await
     }
@@ -39,7 +39,7 @@ impl Hands {
             return Err(Trouble::Foreign { volume: volume.meta.name.clone() });
         };
         for attachment in self.attached.to(&volume.key()) {
-            // It may have gone since the last news of it.
+            // The attachment may have been deleted since its last change arrived here.
             let Some(attachment) = find::<Attachment>(&*self.api, &attachment).await? else { continue };
             let reason = format!(
                 "persistentvolume {} is still attached to node {}",

@@ -186,10 +186,10 @@ impl Hands {
         }
         if !content.status.handle.is_empty() {
             let message = format!("Snapshot {name} was successfully created by the CSI driver.");
-            self.tell(snapshot, Severity::Normal, "SnapshotCreated", message).await?;
+            self.write_event(snapshot, Severity::Normal, "SnapshotCreated", message).await?;
         }
         if now.ready {
-            self.tell(
+            self.write_event(
                 snapshot,
                 Severity::Normal,
                 "SnapshotReady",
@@ -218,17 +218,17 @@ impl Hands {
         if status != snapshot.status {
             self.api.patch(Patch::of(snapshot.key(), PatchBody::SnapshotStatus(status))).await?;
         }
-        self.tell(snapshot, Severity::Warning, reason, message).await
+        self.write_event(snapshot, Severity::Warning, reason, message).await
     }
 
-    pub(super) async fn tell(
+    pub(super) async fn write_event(
         &self,
         snapshot: &Snapshot,
         severity: Severity,
         reason: &str,
         message: String,
     ) -> Result<(), Trouble> {
-        self.events.tell(Reference::to(Kind::Snapshot, &snapshot.meta), severity, reason, message).await
+        self.events.write(Reference::to(Kind::Snapshot, &snapshot.meta), severity, reason, message).await
     }
 
     /// The claims of a snapshot's namespace.

@@ -55,7 +55,7 @@ impl Hands {
         let content = create(&*self.api, content).await?;
         let message =
             format!("Waiting for a snapshot {} to be created by the CSI driver.", display(&snapshot.key()));
-        self.tell(snapshot, Severity::Normal, "CreatingSnapshot", message).await?;
+        self.write_event(snapshot, Severity::Normal, "CreatingSnapshot", message).await?;
         Ok(content)
     }
 

@@ -1,4 +1,4 @@
-//! A snapshot that is deleted: its content is annotated, and deleted first where its policy says so.
+//! A snapshot that is deleted: its content is annotated, and deleted first if its policy is Delete.
 
 use api::{ClaimPhase, GroupSnapshot, Key, Kind, Resource, Severity, Snapshot, SnapshotContent};
 
@@ -34,7 +34,7 @@ impl Hands {
         }
     }
 
-    /// The content that belongs to a snapshot, also where only the content says so yet.
+    /// The content that belongs to a snapshot, also if so far only the content names the other.
     async fn content_of_deleted(&self, snapshot: &Snapshot) -> Result<Option<SnapshotContent>, Trouble> {
         let name = match snapshot.status.content.as_str() {
             "" => expected_content(snapshot),
@@ -60,7 +60,7 @@ impl Hands {
             display(&key),
         );
         if !group.meta.is_deleting() {
-            self.tell(snapshot, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
+            self.write_event(snapshot, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
         }
         Err(Trouble::until(key, message))
     }
@@ -75,7 +75,7 @@ impl Hands {
         });
         let Some(claim) = restored else { return Ok(()) };
         let message = "Snapshot is being used to restore a PVC".to_owned();
-        self.tell(snapshot, Severity::Warning, "SnapshotDeletePending", message).await?;
+        self.write_event(snapshot, Severity::Warning, "SnapshotDeletePending", message).await?;
         let name = display(&snapshot.key());
         Err(Trouble::until(
             claim.key(),

@@ -203,7 +203,7 @@ impl Hands {
         };
         if let Err(status) = self.service.delete(request, self.config.call_limit).await {
             let message = "Failed to delete snapshot".to_owned();
-            self.tell(content, Severity::Warning, "SnapshotDeleteError", message).await?;
+            self.write_event(content, Severity::Warning, "SnapshotDeleteError", message).await?;
             return Err(Trouble::Driver(status));
         }
         // Its finalizer goes last: as long as the driver may have it, its object is there.
@@ -249,7 +249,7 @@ impl Hands {
         if status != content.status {
             self.api.patch(Patch::of(content.key(), PatchBody::ContentStatus(status))).await?;
         }
-        self.tell(content, Severity::Warning, reason, message).await
+        self.write_event(content, Severity::Warning, reason, message).await
     }
 
     async fn annotate(
@@ -261,7 +261,7 @@ impl Hands {
         annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
-    async fn tell(
+    async fn write_event(
         &self,
         content: &SnapshotContent,
         severity: Severity,
@@ -269,7 +269,7 @@ impl Hands {
         message: String,
     ) -> Result<(), Trouble> {
         let about = Reference::to(Kind::SnapshotContent, &content.meta);
-        self.events.tell(about, severity, reason, message).await
+        self.events.write(about, severity, reason, message).await
     }
 }
 

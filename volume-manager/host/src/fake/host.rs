@@ -67,8 +67,8 @@ impl Host for FakeHost {
             let (target, source) = (kernel.resolve(&bind.target, true)?, kernel.resolve(&bind.source, true)?);
             kernel.bind(source, target, bind.recursive)
         };
-        let tell = |(): &()| Effect::new("bind", &bind.target).source(&bind.source).announce();
-        let done = self.change("bind", &bind.target, act, tell);
+        let announce = |(): &()| Effect::new("bind", &bind.target).source(&bind.source).announce();
+        let done = self.change("bind", &bind.target, act, announce);
         done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))
     }
 
@@ -89,8 +89,8 @@ impl Host for FakeHost {
                 _ => kernel.bind(held.at, target, false),
             }
         };
-        let tell = |(): &()| Effect::new("bind", target).source(&opened.path).announce();
-        let done = self.change("bind_opened", target, act, tell);
+        let announce = |(): &()| Effect::new("bind", target).source(&opened.path).announce();
+        let done = self.change("bind_opened", target, act, announce);
         done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))
     }
 
@@ -99,8 +99,8 @@ impl Host for FakeHost {
             let at = kernel.resolve(target, true)?;
             kernel.remount_bind(at, &exposed(options))
         };
-        let tell = |(): &()| Effect::new("remount", target).options(&options.masked_joined()).announce();
-        self.change("remount_bind", target, act, tell).await.map_err(on(Action::Remount, target))
+        let announce = |(): &()| Effect::new("remount", target).options(&options.masked_joined()).announce();
+        self.change("remount_bind", target, act, announce).await.map_err(on(Action::Remount, target))
     }
 
     async fn set_propagation(&self, target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
@@ -108,8 +108,9 @@ impl Host for FakeHost {
             let at = kernel.resolve(target, true)?;
             kernel.set_propagation(at, propagation, recursive)
         };
-        let tell = |(): &()| Effect::new("remount", target).options(propagation.word(recursive)).announce();
-        self.change("set_propagation", target, act, tell).await.map_err(on(Action::Propagate, target))
+        let announce =
+            |(): &()| Effect::new("remount", target).options(propagation.word(recursive)).announce();
+        self.change("set_propagation", target, act, announce).await.map_err(on(Action::Propagate, target))
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
@@ -159,29 +160,30 @@ impl Host for FakeHost {
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.make_dir_all(path, mode);
-        let tell = |made: &Vec<PathBuf>| made.iter().for_each(|made| Effect::new("mkdir", made).announce());
-        self.change("make_dir_all", path, act, tell).await.map_err(on(Action::MakeDir, path))?;
+        let announce =
+            |made: &Vec<PathBuf>| made.iter().for_each(|made| Effect::new("mkdir", made).announce());
+        self.change("make_dir_all", path, act, announce).await.map_err(on(Action::MakeDir, path))?;
         Ok(())
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.make_dir(path, mode);
-        let tell = |(): &()| Effect::new("mkdir", path).announce();
-        self.change("make_dir", path, act, tell).await.map_err(on(Action::MakeDir, path))
+        let announce = |(): &()| Effect::new("mkdir", path).announce();
+        self.change("make_dir", path, act, announce).await.map_err(on(Action::MakeDir, path))
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.remove_dir(path);
-        let tell = |(): &()| Effect::new("rmdir", path).announce();
-        self.change("remove_dir", path, act, tell).await.map_err(on(Action::RemoveDir, path))
+        let announce = |(): &()| Effect::new("rmdir", path).announce();
+        self.change("remove_dir", path, act, announce).await.map_err(on(Action::RemoveDir, path))
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.remove_file(path);
-        let tell = |kind: &FileKind| {
+        let announce = |kind: &FileKind| {
             Effect::new(if *kind == FileKind::Symlink { "unlink" } else { "remove" }, path).announce();
         };
-        self.change("remove_file", path, act, tell).await.map_err(on(Action::RemoveFile, path))?;
+        self.change("remove_file", path, act, announce).await.map_err(on(Action::RemoveFile, path))?;
         Ok(())
     }
 
@@ -197,12 +199,12 @@ impl Host for FakeHost {
                 number
             })
         };
-        let tell = |removed: &bool| {
+        let announce = |removed: &bool| {
             if *removed {
                 Effect::new("remove", path).announce();
             }
         };
-        let removed = self.change("remove_tree", path, act, tell).await;
+        let removed = self.change("remove_tree", path, act, announce).await;
         match (removed.map_err(on(Action::RemoveTree, path)), blocked) {
             (Err(_), Some((at, Blocked::MountPoint))) => Err(HostError::IsMountPoint { path: at }),
             (Err(_), Some((at, Blocked::Os(number)))) => Err(HostError::os(Action::RemoveTree, at, number)),
@@ -227,21 +229,21 @@ impl Host for FakeHost {
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.write_file(path, bytes, mode);
-        let tell = |(): &()| Effect::new("write", path).announce();
-        self.change("write_file", path, act, tell).await.map_err(on(Action::Write, path))
+        let announce = |(): &()| Effect::new("write", path).announce();
+        self.change("write_file", path, act, announce).await.map_err(on(Action::Write, path))
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.create(path, Node::File(Vec::new()), mode);
-        let tell = |(): &()| Effect::new("write", path).announce();
-        self.change("create_file", path, act, tell).await.map_err(on(Action::Create, path))
+        let announce = |(): &()| Effect::new("write", path).announce();
+        self.change("create_file", path, act, announce).await.map_err(on(Action::Create, path))
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
         let node = Node::Link(target.to_owned());
         let act = |kernel: &mut State| kernel.create(link, node, 0o777);
-        let tell = |(): &()| Effect::new("link", link).to(&target.to_string_lossy()).announce();
-        let done = self.change("symlink", link, act, tell);
+        let announce = |(): &()| Effect::new("link", link).to(&target.to_string_lossy()).announce();
+        let done = self.change("symlink", link, act, announce);
         done.await.map_err(|error| HostError::pair(Action::Link, target, link, error))
     }
 
@@ -252,8 +254,8 @@ impl Host for FakeHost {
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.rename(from, to);
-        let tell = |(): &()| Effect::new("rename", from).to(&to.to_string_lossy()).announce();
-        let done = self.change("rename", to, act, tell);
+        let announce = |(): &()| Effect::new("rename", from).to(&to.to_string_lossy()).announce();
+        let done = self.change("rename", to, act, announce);
         done.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))
     }
 
@@ -283,15 +285,16 @@ impl Host for FakeHost {
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.chmod(path, mode);
-        let tell = |(): &()| Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
-        self.change("chmod", path, act, tell).await.map_err(on(Action::Chmod, path))
+        let announce = |(): &()| Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
+        self.change("chmod", path, act, announce).await.map_err(on(Action::Chmod, path))
     }
 
     async fn lchown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let act = |kernel: &mut State| kernel.lchown(path, uid, gid);
         let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
-        let tell = |(): &()| Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
-        self.change("lchown", path, act, tell).await.map_err(on(Action::Chown, path))
+        let announce =
+            |(): &()| Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
+        self.change("lchown", path, act, announce).await.map_err(on(Action::Chown, path))
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
@@ -340,12 +343,12 @@ impl Host for FakeHost {
             }
             Ok(true)
         };
-        let tell = |whole: &bool| {
+        let announce = |whole: &bool| {
             if *whole {
                 Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
             }
         };
-        let done = self.change("change_ownership", root, act, tell).await;
+        let done = self.change("change_ownership", root, act, announce).await;
         match done.map_err(on(Action::Chown, root))? {
             true => Ok(()),
             false => Err(HostError::Stopped { path: root.to_owned() }),
@@ -376,10 +379,10 @@ impl Host for FakeHost {
             in_base = true;
             kernel.make_dirs_beneath(base, &names, mode)
         };
-        let tell = |made: &Vec<PathBuf>| {
+        let announce = |made: &Vec<PathBuf>| {
             made.iter().for_each(|made| Effect::new("mkdir", &base.join(made)).announce());
         };
-        let done = self.change("make_dirs_beneath", base, act, tell).await;
+        let done = self.change("make_dirs_beneath", base, act, announce).await;
         done.map(drop).map_err(|number| {
             if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
         })
@@ -390,12 +393,12 @@ impl Host for FakeHost {
             Some(device) => Ok((device, false)),
             None => Ok((kernel.attach_loop(path)?, true)),
         };
-        let tell = |(device, new): &(PathBuf, bool)| {
+        let announce = |(device, new): &(PathBuf, bool)| {
             if *new {
                 Effect::new("lock", path).source(device).announce();
             }
         };
-        let done = self.change("lock_device", path, act, tell).await;
+        let done = self.change("lock_device", path, act, announce).await;
         Ok(done.map_err(on(Action::LockDevice, path))?.0)
     }
 
@@ -406,12 +409,14 @@ impl Host for FakeHost {
 
     async fn unlock_device(&self, device: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.detach_loop(device);
-        let tell = |held: &Option<PathBuf>| {
+        let announce = |held: &Option<PathBuf>| {
             if let Some(held) = held {
                 Effect::new("unlock", device).source(held).announce();
             }
         };
-        self.change("unlock_device", device, act, tell).await.map_err(on(Action::UnlockDevice, device))?;
+        self.change("unlock_device", device, act, announce)
+            .await
+            .map_err(on(Action::UnlockDevice, device))?;
         Ok(())
     }
 
@@ -437,8 +442,8 @@ impl Host for FakeHost {
 
     async fn make_filesystem(&self, make: &MakeFilesystem) -> Result<()> {
         let act = |kernel: &mut State| kernel.format(&make.device, &make.fs_type);
-        let tell = |(): &()| Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
-        let done = self.change("make_filesystem", &make.device, act, tell);
+        let announce = |(): &()| Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
+        let done = self.change("make_filesystem", &make.device, act, announce);
         done.await.map_err(on(Action::Write, &make.device))
     }
 
@@ -448,8 +453,8 @@ impl Host for FakeHost {
             return Err(HostError::CannotGrow { device, fs_type });
         }
         let act = |kernel: &mut State| kernel.grow(&grow.device);
-        let tell = |(): &()| Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
-        let done = self.change("grow_filesystem", &grow.device, act, tell);
+        let announce = |(): &()| Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
+        let done = self.change("grow_filesystem", &grow.device, act, announce);
         done.await.map_err(on(Action::Write, &grow.device))
     }
 
@@ -472,12 +477,12 @@ impl FakeHost {
                 Err(number) => Err(number),
             }
         };
-        let tell = |unmounted: &bool| {
+        let announce = |unmounted: &bool| {
             if *unmounted {
                 Effect::new("umount", target).announce();
             }
         };
-        self.change(method, target, act, tell).await.map_err(on(Action::Unmount, target))?;
+        self.change(method, target, act, announce).await.map_err(on(Action::Unmount, target))?;
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Default for Seen {
 /// Mount points of the other mounts of the directory or file that `path` shows.
 pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
     let found = match mounts.seen()? {
-        Seen::Devices(devices) => among(&devices, path),
+        Seen::Devices(devices) => references_among(&devices, path),
         Seen::Table(table) => return Ok(table.references(path)),
     };
     match found {
@@ -59,7 +59,7 @@ pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Mount points among `devices` that show the same directory or file as `path`.
-fn among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, Errno> {
+fn references_among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, Errno> {
     let own = statmount::shown_at(path)?;
     let root = own.root_at(path);
     let mut found = Vec::new();
@@ -81,10 +81,10 @@ impl Mounts {
         self.seen_since(self.begun.load(Ordering::SeqCst))
     }
 
-    /// As [`Self::seen`] for a caller that came when `asked` looks had been begun.
-    fn seen_since(&self, asked: u64) -> Result<Seen> {
+    /// As [`Self::seen`], for a caller that came when this number of looks had been begun.
+    fn seen_since(&self, begun: u64) -> Result<Seen> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.number <= asked {
+        if last.number <= begun {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             *last = Look { number, seen: last.seen.look_again()? };
         }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn waiting_callers_share_a_look() {
         let mounts = Mounts::default();
-        let looks_after = |asked| {
-            mounts.seen_since(asked).unwrap();
+        let looks_after = |begun| {
+            mounts.seen_since(begun).unwrap();
             mounts.begun.load(Ordering::SeqCst)
         };
         assert_eq!(looks_after(0), 1);
@@ -149,7 +149,7 @@ mod tests {
         let (proc, scratch) = (Path::new("/proc"), scratch.path());
         let table = mount_point::table().unwrap();
         for path in [proc, scratch] {
-            assert_eq!(among(&devices, path), Ok(table.references(path)), "{}", path.display());
+            assert_eq!(references_among(&devices, path), Ok(table.references(path)), "{}", path.display());
         }
     }
 }

@@ -83,8 +83,8 @@ pub(super) fn unmet(api: &SimulatedApi, driver: &SimulatedDriver) -> Vec<String>
             && !group.status.ready
             && content.is_some_and(|content| !content.status.handle.is_empty() || can_be_taken(content))
     };
-    let told = |group: &std::sync::Arc<GroupSnapshot>| {
+    let line = |group: &std::sync::Arc<GroupSnapshot>| {
         format!("{} is not ready: {:?}", group.meta.name, group.status)
     };
-    groups.iter().filter(is_unmet).map(told).collect()
+    groups.iter().filter(is_unmet).map(line).collect()
 }

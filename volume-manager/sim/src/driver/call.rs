@@ -86,13 +86,13 @@ impl SimulatedDriver {
         let volume = named.into_iter().flatten().next().unwrap_or_default().to_owned();
         self.trace.record(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
         // A call that breaks off is recorded as unavailable, which is what its caller sees.
-        let mut end = End { driver: self, id, method, begun, told: false };
+        let mut end = End { driver: self, id, method, begun, recorded: false };
         let answer = match self.is_at_work_on(&volume) {
             true => Err(Status::aborted("an operation on this volume is under way")),
             false => self.meet(fate, volume, move |driver| work(driver, &request)).await,
         };
         self.trace.look_at_mounts(Actor::Driver);
-        end.tell(answer.as_ref().map(Message::encode_to_vec));
+        end.record(answer.as_ref().map(Message::encode_to_vec));
         answer.map(Response::new)
     }
 
@@ -158,12 +158,12 @@ struct End<'a> {
     id: u64,
     method: &'static str,
     begun: Instant,
-    told: bool,
+    recorded: bool,
 }
 
 impl End<'_> {
-    fn tell(&mut self, answer: Result<Vec<u8>, &Status>) {
-        self.told = true;
+    fn record(&mut self, answer: Result<Vec<u8>, &Status>) {
+        self.recorded = true;
         let (code, message, resp) = match answer {
             Ok(bytes) => {
                 let resp = csi_proto::json::response(&path(self.method), &bytes).unwrap_or(Value::Null);
@@ -187,9 +187,9 @@ impl End<'_> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.recorded {
             self.driver.trace.look_at_mounts(Actor::Driver);
-            self.tell(Err(&Status::unavailable("broken off")));
+            self.record(Err(&Status::unavailable("broken off")));
         }
     }
 }

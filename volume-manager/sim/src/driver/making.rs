@@ -123,7 +123,7 @@ impl SimulatedDriver {
         volume.deleted = true;
         inner.ids.retain(|_, known| known != id);
         drop(inner);
-        // A node that was lost may still have it mounted, and is told so by its disk.
+        // A lost node may still have the volume mounted: its disk fails from now on.
         self.kernel.remove_disk(&disk(id)).map_err(failed)
     }
 

@@ -18,7 +18,7 @@ pub enum Step {
     Sync {
         pod: u32,
     },
-    /// A pod's containers are told to end.
+    /// A pod's containers have to end.
     Terminate {
         pod: u32,
     },

@@ -49,14 +49,14 @@ async fn of(imports: Vec<Import>, environment: Vec<Variable>) -> Result<Vec<Stri
 
 /// Checks the environment of a container with these variables of services.
 async fn over(
-    told: &[(&str, &str)],
+    services: &[(&str, &str)],
     imports: Vec<Import>,
     environment: Vec<Variable>,
 ) -> Result<Vec<String>, String> {
     let pod = pod();
     let container = Container { imports, environment, ..pod.containers[0].clone() };
-    let told = told.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    let found = super::of(&api(), &pod, &container, told).await.map_err(|error| error.to_string())?;
+    let services = services.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let found = super::of(&api(), &pod, &container, services).await.map_err(|error| error.to_string())?;
     Ok(found.into_iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect())
 }
 
@@ -113,7 +113,7 @@ async fn amounts_are_the_containers_own_unless_it_names_another() {
 #[tokio::test]
 async fn keys_must_be_there_unless_they_are_optional() {
     use HolderKind::{ConfigMap, Secret};
-    for (kind, name, key, told) in [
+    for (kind, name, key, value_or_error) in [
         (ConfigMap, "cm", "color", Ok("V=blue")),
         (Secret, "keys", "password", Ok("V=x")),
         (ConfigMap, "cm", "bin", Err("couldn't find key bin in ConfigMap ns/cm")),
@@ -122,7 +122,7 @@ async fn keys_must_be_there_unless_they_are_optional() {
         (Secret, "cm", "k", Err("secrets \"cm\" not found")),
     ] {
         let value = |optional| variable(Origin::Key(holder(kind, name, optional), key.into()));
-        let expected = told.map(|value| vec![value.to_owned()]);
+        let expected = value_or_error.map(|value| vec![value.to_owned()]);
         let strict = expected.clone().map_err(|why| format!("no value for variable \"V\": {why}"));
         assert_eq!(value(false).await, strict, "{kind:?} {name} {key}");
         assert_eq!(value(true).await, Ok(expected.unwrap_or_default()), "optional {kind:?} {name} {key}");
@@ -165,7 +165,7 @@ async fn own_variables_override_imported_ones() {
 
 #[tokio::test]
 async fn service_variables_are_overridden_by_all_others() {
-    let told = &[("WEB_SERVICE_HOST", "10.0.0.1"), ("WEB_SERVICE_PORT", "80"), ("color", "told")];
+    let services = &[("WEB_SERVICE_HOST", "10.0.0.1"), ("WEB_SERVICE_PORT", "80"), ("color", "service")];
     let cm = vec![Import { holder: holder(HolderKind::ConfigMap, "cm", false), prefix: String::new() }];
     let own = vec![
         Variable::text("URL", "http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)/$(color)"),
@@ -173,7 +173,7 @@ async fn service_variables_are_overridden_by_all_others() {
         Variable::text("AFTER", "$(WEB_SERVICE_HOST)"),
         from("WEB_SERVICE_PORT", Origin::Key(holder(HolderKind::ConfigMap, "cm", true), "nope".into())),
     ];
-    let found = over(told, cm, own).await.unwrap();
+    let found = over(services, cm, own).await.unwrap();
     let expected = [
         "AFTER=not-10.0.0.1",
         "URL=http://10.0.0.1:80/blue",

@@ -20,21 +20,21 @@ fn service(namespace: &str, name: &str, address: &str, ports: &[(&str, i32, &str
     Service { meta, address, ports: ports.iter().map(port).collect() }
 }
 
-fn check(services: &Services, namespace: &str, alone: bool, told: &Expect) {
-    let told_of = services.variables(namespace, alone).expect("they were read");
-    let lines = told_of.iter().map(|(name, value)| format!("{name}={value}\n"));
-    told.assert_eq(&lines.collect::<String>());
+fn check(services: &Services, namespace: &str, alone: bool, expected: &Expect) {
+    let variables = services.variables(namespace, alone).expect("they were read");
+    let lines = variables.iter().map(|(name, value)| format!("{name}={value}\n"));
+    expected.assert_eq(&lines.collect::<String>());
 }
 
 /// The names of services with their addresses.
 fn hosts(services: &Services, namespace: &str, alone: bool) -> Vec<String> {
-    let told = services.variables(namespace, alone).expect("they were read");
-    let hosts = told.iter().filter_map(|(name, at)| Some((name.strip_suffix("_SERVICE_HOST")?, at)));
+    let variables = services.variables(namespace, alone).expect("they were read");
+    let hosts = variables.iter().filter_map(|(name, at)| Some((name.strip_suffix("_SERVICE_HOST")?, at)));
     hosts.map(|(name, at)| format!("{name} {at}")).collect()
 }
 
 #[test]
-fn a_service_is_told_in_both_ways() {
+fn service_has_variables_in_both_forms() {
     let ports = [("", 6379, "TCP"), ("bus-6", 16379, ""), ("log", 514, "UDP")];
     let services = Services::fixed([service("ns", "redis-primary", "10.0.0.11", &ports)]);
     check(
@@ -83,7 +83,7 @@ fn an_address_with_colons_is_in_brackets_before_a_port() {
 }
 
 #[test]
-fn those_of_the_namespace_are_told_and_always_the_api() {
+fn services_of_the_namespace_and_the_api_have_variables() {
     let services = Services::fixed([
         service("default", "kubernetes", "10.0.0.1", &[]),
         service("default", "web", "10.0.0.2", &[]),

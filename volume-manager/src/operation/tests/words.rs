@@ -96,7 +96,7 @@ async fn missing_path_is_reported_with_its_step() {
 
 /// A device that cannot be mapped has the event reason of a failed mount; other errors of devices have their own.
 #[tokio::test]
-async fn a_device_that_is_refused_is_told_with_the_step_that_refused_it() {
+async fn refused_device_is_reported_with_its_step() {
     let mut bench = Bench::new();
     bench.change_volume(|volume| {
         volume.mode = Some(VolumeMode::Block);
@@ -145,7 +145,7 @@ async fn a_volume_is_attached_where_the_nodes_object_says_so_and_what_it_says() 
         story,
         "failed Transient: VerifyControllerAttachedVolume failed for volume \"pv\" : Volume not attached \
          according to node status\n",
-        "and nobody is told"
+        "without an event"
     );
     bench.put(there.into_object());
     let story = bench.run(Operation::Verify(verify)).await;
@@ -165,7 +165,7 @@ async fn a_mount_whose_places_cannot_be_listed_stays() {
 
 /// The volume's object may have changed since; the actual state has the values that were used.
 #[tokio::test]
-async fn a_device_whose_place_nobody_can_tell_leaves_the_place_in_the_books() {
+async fn device_without_a_known_path_keeps_the_path_in_the_books() {
     let (mut bench, _) = staged().await;
     let leaving = bench.leaving();
     bench.change_volume(|volume| volume.source = PersistentSource::Other { kind: "paper".into() });

@@ -117,7 +117,7 @@ impl Attacher for CsiPlugin {
         let attached = wait(remote, &name, || look_attached(remote.api, &name, &volume)).await;
         let timeout = AttachmentError::AttachTimeout { driver: volume.driver.clone(), handle: volume.handle };
         attached.unwrap_or(Err(timeout)).map_err(CsiError::from)?;
-        // Only the node can tell where a CSI volume's device is.
+        // Only the node knows the path of a CSI volume's device.
         Ok(String::new())
     }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn change_that_is_told_ends_a_pause() {
+    async fn notified_change_ends_a_pause() {
         let (api, clock, facts, changes) =
             (MemoryApi::default(), TokioClock, Facts::default(), Changes::default());
         let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &changes };
@@ -244,8 +244,8 @@ mod tests {
         };
         let telling = async {
             clock.sleep(Duration::from_millis(3)).await;
-            changes.tell(&Key::cluster(Kind::Attachment, "csi-2"));
-            changes.tell(&Key::cluster(Kind::Attachment, "csi-1"));
+            changes.notify(&Key::cluster(Kind::Attachment, "csi-2"));
+            changes.notify(&Key::cluster(Kind::Attachment, "csi-1"));
         };
         let name = AttachmentName::new("csi-1");
         let (answer, ()) = tokio::join!(wait(&remote, &name, look), telling);

@@ -80,9 +80,9 @@ impl Registrar {
         let error = outcome.as_ref().err().map(|error| api::error::chain(error)).unwrap_or_default();
         let status = RegistrationStatus { plugin_registered: outcome.is_ok(), error };
         let notify = client.notify_registration_status(status);
-        let told = self.within(NOTIFY, "NotifyRegistrationStatus", notify).await;
+        let notified = self.within(NOTIFY, "NotifyRegistrationStatus", notify).await;
         let name = outcome?;
-        if let Err(source) = told {
+        if let Err(source) = notified {
             // The driver has not learned that it is registered, so it is deregistered again; the caller repeats
             // it.
             self.deregister(&name).await;

@@ -214,7 +214,7 @@ async fn a_projection_mixes_sources_and_the_later_one_wins() {
 }
 
 #[tokio::test]
-async fn every_error_of_a_projection_is_told_at_once() {
+async fn all_errors_of_a_projection_are_reported_together() {
     let mut bench = Bench::new();
     let field = DownwardItem { path: "x".into(), field: "spec.x".into(), ..DownwardItem::default() };
     let sources = vec![

@@ -60,15 +60,16 @@ async fn register(bench: &Bench, json: &str) {
     host.write_file(&file, json.as_bytes(), 0o600).await.unwrap();
 }
 
-const GOOD: &str = r#"{"podName":"mounter","podNamespace":"infra","podUID":"u-1","containerName":"tools"}"#;
+const REGISTRATION: &str =
+    r#"{"podName":"mounter","podNamespace":"infra","podUID":"u-1","containerName":"tools"}"#;
 
 #[tokio::test]
-async fn a_plugins_mounts_are_made_where_it_is_registered_as_long_as_it_is() {
+async fn registered_container_runs_the_mounts_of_its_plugin() {
     let (mut bench, host, ran) = export();
     let target = bench.path(DIR).display().to_string();
     for registered in [false, true] {
         if registered {
-            register(&bench, GOOD).await;
+            register(&bench, REGISTRATION).await;
         }
         let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
         assert!(story.ends_with("done\n") && host.kernel().is_mount_point(&bench.path(DIR)), "{story}");
@@ -77,18 +78,18 @@ async fn a_plugins_mounts_are_made_where_it_is_registered_as_long_as_it_is() {
         let expected = [format!("mount -t nfs server:/data {target}"), format!("umount {target}")];
         assert_eq!(*ran.lock().unwrap(), if registered { &expected[..] } else { &[] });
     }
-    // Another plugin's are its own.
+    // Mounts of another plugin do not run in the container.
     bench.inline(VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None });
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
     assert_eq!(ran.lock().unwrap().len(), 2);
 }
 
-/// The kubelet that had this went on by itself, and mounted in the wrong place.
+/// The kubelet with this feature mounted on the node in this case, which was the wrong place.
 #[tokio::test]
-async fn a_registration_that_cannot_be_used_fails_the_operation() {
+async fn unusable_registration_fails_the_operation() {
     let (mut bench, host, ran) = export();
-    register(&bench, &GOOD.replace("tools", "other")).await;
+    register(&bench, &REGISTRATION.replace("tools", "other")).await;
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     let step = "MountVolume.NewMounter initialization failed for volume \"pv\" : ";
     assert!(story.contains(&format!("failed Transient: {step}unable to process ")), "{story}");

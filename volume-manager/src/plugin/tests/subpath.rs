@@ -88,7 +88,7 @@ async fn makes_what_is_missing_with_the_mode_of_the_volume() {
 }
 
 #[tokio::test]
-async fn nothing_leads_out_of_the_volume_and_no_path_of_the_host_is_told() {
+async fn subpath_stays_in_the_volume_and_its_error_names_no_host_path() {
     let Some(scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
     let outside = scene.bench.path("outside");
@@ -99,8 +99,8 @@ async fn nothing_leads_out_of_the_volume_and_no_path_of_the_host_is_told() {
         ["absolute", "relative", "file", "absolute/new", "relative/canary", "../outside", "/etc", "a/../../x"]
     {
         let error = scene.prepare(sub).await.expect_err(sub);
-        let told = error.to_string();
-        assert!(!told.contains(&scene.bench.root.path().display().to_string()), "{sub}: {told}");
+        let message = error.to_string();
+        assert!(!message.contains(&scene.bench.root.path().display().to_string()), "{sub}: {message}");
     }
     assert!(host.symlink_metadata(&outside.join("new")).await.unwrap_err().is_not_found());
     assert!(host.mount_table().await.unwrap().below(&scene.bench.path("pods")).next().is_none());

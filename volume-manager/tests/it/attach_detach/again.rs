@@ -74,12 +74,12 @@ async fn a_volume_that_goes_back_to_the_first_node_is_another_conflict() {
         attach data to two
           Final
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     expect![[r#"
         again SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
         db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already used by pod(s) web
-        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to two was told to fail
+        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to two fails on order
         db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already used by pod(s) again
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
     "#]].assert_eq(&control.events());

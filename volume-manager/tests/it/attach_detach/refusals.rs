@@ -28,7 +28,7 @@ async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_a
         detach data from one
           Final
     "#]]);
-    // After a failed detach the attachment is uncertain: the node is told only when the volume is certainly attached
+    // After a failed detach the attachment is uncertain: the node's list has it only when the volume is certainly attached
     // again.
     control.toy.hold("attach data to one");
     control.run("db", "one", &["data"]).await;
@@ -39,7 +39,7 @@ async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_a
     control.toy.release("attach data to one");
     control.pass(10).await;
     control.sees(expect![[r#"
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -58,7 +58,7 @@ async fn detaching_volume_is_not_listed_as_attached() {
     control.pass(10).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -117,7 +117,7 @@ async fn volume_without_attach_is_not_attached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_told_once_and_again_when_it_is_another() {
+async fn each_conflict_has_one_event() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.end("web").await;
@@ -148,7 +148,7 @@ async fn without_force_a_node_that_is_gone_keeps_what_it_uses() {
     control.pass(3_600_000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -214,7 +214,7 @@ async fn a_detach_hurries_no_other_nodes_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_pod_that_waits_for_an_attachment_is_told_of_it() {
+async fn every_pod_that_waits_for_an_attachment_gets_its_event() {
     let control = Control::new().await;
     for name in ["web", "db"] {
         control.run(name, "one", &["data"]).await;
@@ -223,9 +223,9 @@ async fn every_pod_that_waits_for_an_attachment_is_told_of_it() {
     control.volume("data", AccessMode::ReadWriteOnce);
     control.pass(600).await;
     expect![[r#"
-        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one fails on order
         db SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
-        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one fails on order
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
     "#]].assert_eq(&control.events());
 }

@@ -42,7 +42,7 @@ async fn uncertain_attachment_is_confirmed_before_it_is_listed() {
     control.toy.release("attach data to one");
     control.pass(10).await;
     control.sees(expect![[r#"
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -56,7 +56,7 @@ async fn node_status_outranks_the_attachment_object() {
     control.pass(60_000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -138,7 +138,7 @@ async fn a_pod_whose_claim_or_volume_goes_wants_nothing_attached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_goes_is_not_ready_and_nobody_is_left_to_be_told() {
+async fn deleted_node_is_not_updated_before_a_detach() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.api.remove(&Key::cluster(Kind::Node, "one"));

@@ -47,7 +47,7 @@ async fn a_drivers_object_that_went_unheard_says_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_object_is_not_heard_of_is_told_once() {
+async fn node_without_news_of_its_object_is_updated_once() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.toy.hold("attach data to one");
@@ -57,7 +57,7 @@ async fn a_node_whose_object_is_not_heard_of_is_told_once() {
     control.pass(100).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 

@@ -30,7 +30,7 @@ fn staged() -> World {
 }
 
 #[test]
-fn a_mount_is_told_what_the_books_say() {
+fn mount_request_has_the_state_of_the_books() {
     let wants = |world: World| {
         world.wants("data", "web", |wanted| {
             wanted.gid = Some("7".to_owned());
@@ -69,7 +69,7 @@ fn a_mount_is_told_what_the_books_say() {
 }
 
 #[test]
-fn a_growth_is_told_where_the_volume_is_and_what_failed_before() {
+fn expansion_request_has_the_path_and_the_earlier_failure() {
     let grown = |failed| {
         let world = staged().mounted("data", "web").wants("data", "web", |wanted| wanted.size = Bytes(2));
         let world = world.learns("data", Transition::ExpansionFailed(failed));
@@ -93,7 +93,7 @@ fn only_what_can_grow_on_the_node_does() {
 }
 
 #[test]
-fn an_unmount_is_told_what_was_mounted_and_an_unstage_where() {
+fn unmount_request_has_the_mount_and_unstage_request_its_path() {
     let Operation::Unmount(unmount) = planned(&staged().mounted("data", "web")) else { panic!("it goes") };
     assert_eq!((unmount.pod.as_str(), unmount.inner.as_str()), ("web", "data"));
     assert_eq!(unmount.spec, Some(spec("data")));

@@ -182,10 +182,9 @@ async fn a_volume_that_appears_while_the_volumes_are_listed_explains_a_stage_wit
 /// The last error counts.
 #[tokio::test(start_paused = true)]
 async fn unidentified_directory_reports_the_error_of_its_lookup() {
-    for (asked, told) in [
-        (true, expect!["read back data was told to fail"]),
-        (false, expect!["ask for data was told to fail"]),
-    ] {
+    for (asked, expected) in
+        [(true, expect!["read back data fails on order"]), (false, expect!["ask for data fails on order"])]
+    {
         let world = unexplained();
         if !asked {
             world.toy.fail("ask for data", &[Final]);
@@ -194,7 +193,7 @@ async fn unidentified_directory_reports_the_error_of_its_lookup() {
         world.idle().await;
         let dump = world.manager.dump().await.expect("it runs");
         let why: Vec<_> = dump.unexplained.into_values().collect();
-        told.assert_eq(&why.join(" "));
+        expected.assert_eq(&why.join(" "));
     }
 }
 
@@ -213,7 +212,7 @@ async fn waiter_returns_when_the_pods_directory_is_unexplained() {
     tokio::pin!(wait);
     tokio::time::timeout(MOMENT, &mut wait).await.expect_err("somebody looks for it");
     world.toy.release("identify data");
-    let ended = tokio::time::timeout(MOMENT, wait).await.expect("it is told at once");
+    let ended = tokio::time::timeout(MOMENT, wait).await.expect("the wait ends at once");
     ended.expect("nothing is mounted");
 }
 

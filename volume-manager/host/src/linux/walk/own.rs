@@ -1,4 +1,4 @@
-//! Changes group and modes of a tree (06 §8). Touches owners and modes.
+//! Changes the group and the modes of a directory tree (06 §8). Touches nothing else.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ pub(in crate::linux) fn change_ownership(
 ) -> Result<()> {
     let failed = |error| HostError::os(Action::Chown, root, error);
     let name = CString::new(root.as_os_str().as_encoded_bytes()).map_err(|_| failed(Errno::INVAL))?;
-    let mut own = Own { change, progress };
+    let mut own = OwnershipWalk { change, progress };
     let stat = rustix::fs::lstat(root).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         let dir = enter(CWD, &name, true).map_err(failed)?;
@@ -34,12 +34,12 @@ pub(in crate::linux) fn change_ownership(
     Ok(())
 }
 
-struct Own<'a> {
+struct OwnershipWalk<'a> {
     change: OwnershipChange,
     progress: &'a WalkProgress,
 }
 
-impl Own<'_> {
+impl OwnershipWalk<'_> {
     fn check_stop(&self, path: &Path) -> Result<()> {
         if self.progress.is_stopped() {
             return Err(HostError::Stopped { path: path.to_owned() });
@@ -76,7 +76,7 @@ impl Own<'_> {
     }
 }
 
-impl Visit for Own<'_> {
+impl Visit for OwnershipWalk<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>> {
         self.check_stop(entry.path)?;
         let failed = |error| HostError::os(Action::ReadDir, entry.path, error);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_chmod_follows_a_link() {
+    fn chmod_does_not_follow_a_link() {
         let scratch = tempfile::tempdir().unwrap();
         let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
         fs::write(&file, b"").unwrap();
@@ -144,8 +144,8 @@ mod tests {
         let name = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
         type Change = fn(BorrowedFd<'_>, &CStr, u32) -> Result<(), Errno>;
-        let ways: [(Change, u32); 2] = [(chmod_no_follow, 0o604), (chmod_by_descriptor, 0o4710)];
-        for (change, wanted) in ways {
+        let changes: [(Change, u32); 2] = [(chmod_no_follow, 0o604), (chmod_by_descriptor, 0o4710)];
+        for (change, wanted) in changes {
             change(CWD, &name(&file), wanted).unwrap();
             assert_eq!(mode(), wanted);
             assert!(change(CWD, &name(&link), 0o777).is_err());

@@ -62,7 +62,7 @@ fn bind_over_a_file_is_removed_with_that_file() {
 }
 
 #[test]
-fn clean_up_removes_one_layer_of_mounts_a_call() {
+fn clean_up_removes_one_layer_of_mounts_per_call() {
     on_both(async |ground| {
         for check in CHECKS {
             let path = ground.tmpfs("stack").await;
@@ -153,8 +153,8 @@ fn clean_up_does_not_stat_through_a_hung_server() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("nfs").await;
         let faults = ground.fake.as_ref().unwrap().faults();
-        for asks in ["metadata", "symlink_metadata", "statfs", "access", "read_dir"] {
-            faults.add(Rule::new(Order::Hang).on(asks));
+        for method in ["metadata", "symlink_metadata", "statfs", "access", "read_dir"] {
+            faults.add(Rule::new(Order::Hang).on(method));
         }
         lookup::mount_refs(&*ground.host, &path).await.unwrap();
         cleanup::mount_point(&*ground.host, &path, Check::Extensive).await.unwrap();

@@ -85,7 +85,7 @@ fn steps_for(unwanted: Unwanted) -> String {
     let (places, desired) = (BTreeSet::from([(data(), "one".into())]), Desired::new());
     let steps = plan(&cluster, &reports, (&places, &desired), &book, now, unwanted.force);
     let steps = steps.into_iter().map(|step| match step {
-        Step::Unreport(..) => "tell the node first".to_owned(),
+        Step::Unreport(..) => "update the node first".to_owned(),
         Step::Detach { forced: None, .. } => "detach, asking the node".to_owned(),
         Step::Detach { forced: Some(why), .. } => format!("detach, by force: {why}"),
         other => format!("{other:?}"),
@@ -97,22 +97,22 @@ fn steps_for(unwanted: Unwanted) -> String {
 async fn unwanted_attachment_is_detached_when_the_node_is_done() {
     for (unwanted, expected) in [
         (FREE, "detach, asking the node"),
-        (Unwanted { reported: true, ..FREE }, "tell the node first"),
-        (Unwanted { listed: true, ..FREE }, "tell the node first"),
+        (Unwanted { reported: true, ..FREE }, "update the node first"),
+        (Unwanted { listed: true, ..FREE }, "update the node first"),
         // A status write under way may report the volume as attached, and so may one that failed.
         (Unwanted { write: Write::UnderWay, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..DEAD }, ""),
-        (Unwanted { listed: true, write: Write::Failed, ..FREE }, "tell the node first"),
+        (Unwanted { listed: true, write: Write::Failed, ..FREE }, "update the node first"),
         // The object still lists the volume.
-        (Unwanted { write: Write::Done, ..FREE }, "tell the node first"),
+        (Unwanted { write: Write::Done, ..FREE }, "update the node first"),
         (USED, ""),
         (Unwanted { reported: true, listed: true, ..USED }, ""),
         (Unwanted { since: LONG_AGO, ..USED }, ""),
         (Unwanted { ready: false, ..USED }, ""),
         (Unwanted { since: LONG_AGO - 1, ..DEAD }, ""),
         (DEAD, "detach, by force: timeout"),
-        (Unwanted { listed: true, ..DEAD }, "tell the node first"),
+        (Unwanted { listed: true, ..DEAD }, "update the node first"),
         (Unwanted { force: false, ..DEAD }, ""),
         (Unwanted { out_of_service: true, ..USED }, "detach, by force: out-of-service"),
         (Unwanted { out_of_service: true, ..DEAD }, "detach, by force: out-of-service"),

@@ -78,7 +78,7 @@ async fn everything_the_volume_says_reaches_both_calls_but_what_is_for_files() {
 }
 
 #[tokio::test]
-async fn without_staging_the_staging_path_is_told_all_the_same_and_nothing_is_unstaged() {
+async fn driver_without_staging_gets_a_staging_path_and_no_unstage() {
     let mut bench = block();
     bench.driver.can(&[]);
     let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;

@@ -39,7 +39,7 @@ async fn record_of_a_failed_stage_is_removed_only_after_a_final_error_of_the_fir
             let story = bench.run(Operation::Mount(Arc::new(mount))).await;
             let class = class(code);
             let message = format!(
-                "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = {} desc = as told",
+                "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = {} desc = on order",
                 code_name(code)
             );
             let end = format!(
@@ -68,7 +68,7 @@ async fn record_of_a_failed_publish_is_removed_only_after_a_final_error_of_the_f
             let story = bench.run(Operation::Mount(Arc::new(mount))).await;
             let class = class(code);
             let message = format!(
-                "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = {} desc = as told",
+                "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = {} desc = on order",
                 code_name(code)
             );
             let end = format!(
@@ -96,7 +96,7 @@ async fn failed_unpublish_or_unstage_keeps_all_files_and_emits_no_event() {
         let class = class(code);
         let failed = format!(
             "mark pod undoing\ncall NodeUnpublishVolume\nfailed {class}: UnmountVolume.TearDown failed for \
-             volume \"kubernetes.io/csi/d.example^h\" : rpc error: code = {} desc = as told\n",
+             volume \"kubernetes.io/csi/d.example^h\" : rpc error: code = {} desc = on order\n",
             code_name(code)
         );
         assert_eq!(story, failed);
@@ -107,7 +107,7 @@ async fn failed_unpublish_or_unstage_keeps_all_files_and_emits_no_event() {
         let failed = format!(
             "mark device undoing\ncall NodeGetCapabilities\ncall NodeUnstageVolume\nfailed {class}: \
              UnmountDevice failed for volume \"kubernetes.io/csi/d.example^h\" : rpc error: code = {} desc = \
-             as told\n",
+             on order\n",
             code_name(code)
         );
         assert_eq!(story, failed);

@@ -1,6 +1,6 @@
 //! Growing volumes: before a pod gets them, and while it has them.
 
-mod told;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,7 +194,8 @@ async fn claim_that_has_its_size_shows_no_error_of_growing() {
     assert_eq!((kinds, claim.status.capacity), (vec!["Modified"], Bytes(2)));
 }
 
-/// For a driver without NodeExpandVolume, an expansion is done if the claim says so, and fails if it is left to the node.
+/// For a driver without NodeExpandVolume, an expansion is done if the claim reports it as done, and fails if it is left
+/// to the node.
 #[tokio::test]
 async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
     let mut bench = grown("NodeResizePending");
@@ -265,7 +266,7 @@ async fn a_driver_that_refused_while_it_was_used_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_volume_to_be_read_only_is_not_grown_and_its_user_is_told() {
+async fn read_only_volume_is_not_grown_and_its_pod_gets_an_event() {
     let mut bench = grown("NodeResizePending");
     Arc::make_mut(&mut bench.spec).read_only = true;
     let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
@@ -375,7 +376,7 @@ async fn an_older_resizer_is_served_by_the_size_alone() {
     let before = bench.api.claim("default", "data");
     let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
     assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
-    assert_eq!(bench.api.claim("default", "data"), before, "it says so already");
+    assert_eq!(bench.api.claim("default", "data"), before, "the claim has this status already");
 
     for (code, ends, transitions) in [
         (Code::FailedPrecondition, "done", &["ExpansionBlocked", "Resized(Bytes(2))"][..]),

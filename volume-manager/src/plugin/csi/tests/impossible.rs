@@ -58,12 +58,12 @@ async fn a_volume_without_a_usable_name_is_refused_and_nobody_is_asked_for_anyth
         bench.driver.can(&[Capability::StageUnstageVolume, Capability::ExpandVolume]);
         bench.change_volume(spoil);
         let refused = not_grown(&bench, Bytes(2)).await;
-        let told = [
+        let stories = [
             bench.run(Operation::Mount(Arc::new(bench.mounting()))).await,
             bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await,
             refused.clone(),
         ];
-        for story in told {
+        for story in stories {
             assert!(!story.contains("call") && !story.contains("mark pod unmounted"), "{what}: {story}");
         }
         assert!(refused.ends_with(&format!("has an impossible {what}")), "{what}: {refused}");

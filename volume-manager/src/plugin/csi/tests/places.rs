@@ -110,7 +110,7 @@ impl Node {
 
 /// Each is named as it was when it was mounted: after the pod, unless pods can meet in it.
 #[tokio::test]
-async fn each_place_is_told_once_and_by_the_name_it_had() {
+async fn each_staged_volume_is_found_once_by_its_earlier_name() {
     let node = Node::new();
     node.dir("pods/u1/volumes/kubernetes.io~empty-dir/scratch");
     node.record("pods/u1/volumes/kubernetes.io~csi/pv", "h");
@@ -233,7 +233,7 @@ async fn only_what_is_empty_is_removed_with_a_step_that_was_never_begun() {
     node.dir(format!("{DEVICES}/staged/data"));
     node.dir(format!("{DEVICES}/staging/staged"));
     CsiPlugin::new().find_staged(&node.scene()).await;
-    assert!(!node.has(&format!("{DEVICES}/nothing")), "nobody was told anything");
+    assert!(!node.has(&format!("{DEVICES}/nothing")), "nothing was recorded there");
     assert!(node.has(&format!("{DEVICES}/kept/dev")), "something else is beside it");
     assert!(node.has(&format!("{DEVICES}/staged/data")), "the driver was asked for it");
 }

@@ -200,7 +200,7 @@ async fn a_restart_rebuilds_a_volume_from_its_record_alone() {
     let rebuilt = found(&bench).await.unwrap();
     assert_eq!(handle(&rebuilt), "d.example^h");
     assert_eq!(rebuilt.spec.name().as_str(), "pv");
-    assert!(!rebuilt.spec.read_only, "no record says so");
+    assert!(!rebuilt.spec.read_only, "no record has that");
     assert_eq!(rebuilt.device_mount_path, Some(bench.path(staging()).join("globalmount")));
 }
 
@@ -349,14 +349,14 @@ async fn volume_without_a_record_is_identified_by_its_path() {
         assert_eq!(staged, [], "{damaged:?}");
         let lost = CsiPlugin::new().find_unidentified_stages(&scene).await;
         let root = bench.path("").display().to_string();
-        let told = lost.iter().map(|lost| {
+        let lines = lost.iter().map(|lost| {
             let at = lost.at.display().to_string();
             format!("{:?} {} {:?}\n", lost.mode, at.trim_start_matches(&root), lost.pods)
         });
-        let told: String = told.collect();
+        let lines: String = lines.collect();
         let stage = format!("Filesystem {}/globalmount {{}}\n", staging());
         let device = "Block plugins/kubernetes.io/csi/volumeDevices/disk/dev {\"uid-a\"}\n";
-        assert_eq!(told, format!("{stage}{device}"), "{damaged:?}");
+        assert_eq!(lines, format!("{stage}{device}"), "{damaged:?}");
         assert!(host.symlink_metadata(&block.join("begun")).await.is_err(), "nothing was begun there");
     }
 }

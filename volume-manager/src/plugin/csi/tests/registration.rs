@@ -35,7 +35,7 @@ struct Board {
 #[derive(Debug, Clone)]
 struct ToyDesk {
     info: Arc<Mutex<PluginInfo>>,
-    told: Arc<Mutex<Vec<RegistrationStatus>>>,
+    statuses: Arc<Mutex<Vec<RegistrationStatus>>>,
     deaf: bool,
     /// The call that the driver does not answer.
     mute: Option<&'static str>,
@@ -64,7 +64,7 @@ impl Desk for ToyDesk {
         if self.deaf {
             return Err(Status::internal("not listening"));
         }
-        self.told.lock().unwrap().push(request.into_inner());
+        self.statuses.lock().unwrap().push(request.into_inner());
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -110,9 +110,9 @@ impl Scene {
             supported_versions: vec!["1.0.0".into()],
         };
         let info = Arc::new(Mutex::new(info));
-        let desk = ToyDesk { info, told: Arc::default(), deaf: false, mute: None };
+        let desk = ToyDesk { info, statuses: Arc::default(), deaf: false, mute: None };
         let (sender, heard) = mpsc::unbounded_channel();
-        Self { bench, desk, heard, manager: VolumeManager::heard_by(sender) }
+        Self { bench, desk, heard, manager: VolumeManager::sending_to(sender) }
     }
 
     fn registrar(&self) -> Registrar {
@@ -140,20 +140,20 @@ impl Scene {
         heard
     }
 
-    fn told(&self) -> Vec<(bool, String)> {
-        let told = self.desk.told.lock().unwrap();
-        told.iter().map(|status| (status.plugin_registered, status.error.clone())).collect()
+    fn statuses(&self) -> Vec<(bool, String)> {
+        let statuses = self.desk.statuses.lock().unwrap();
+        statuses.iter().map(|status| (status.plugin_registered, status.error.clone())).collect()
     }
 }
 
 #[tokio::test]
-async fn a_driver_is_written_into_the_nodes_objects_and_told_so() {
+async fn registered_driver_is_in_the_nodes_objects_and_notified() {
     let mut scene = Scene::set();
     let registrar = scene.registrar();
     registrar.socket_created(Path::new("/reg.sock")).await.unwrap();
     let added = Registration::Added { driver: DRIVER.into(), endpoint: PathBuf::from("/csi.sock") };
     assert_eq!(scene.heard(), [added]);
-    assert_eq!(scene.told(), [(true, String::new())]);
+    assert_eq!(scene.statuses(), [(true, String::new())]);
     let calls = scene.bench.story.take();
     assert_eq!(calls, "call NodeGetInfo\n", "registration asks the driver nothing else");
 
@@ -191,7 +191,7 @@ async fn invalid_registration_is_refused_with_its_reason() {
         let mut scene = Scene::set();
         spoil(&mut scene.desk.info.lock().unwrap());
         scene.register().await.unwrap_err();
-        let [(false, error)] = &scene.told()[..] else { panic!("{:?}", scene.told()) };
+        let [(false, error)] = &scene.statuses()[..] else { panic!("{:?}", scene.statuses()) };
         assert!(error.contains(text), "{error}");
         assert_eq!(scene.heard(), []);
         assert_eq!(scene.bench.story.take(), "", "the driver itself is not asked");
@@ -205,9 +205,9 @@ async fn a_driver_that_does_not_know_its_node_is_not_registered() {
     scene.register().await.unwrap_err();
     scene.bench.driver.set_info(NodeGetInfoResponse::default());
     scene.register().await.unwrap_err();
-    let told = scene.told();
-    assert!(told[0].1.contains("NodeGetInfo failed: rpc error: code = Internal"), "{told:?}");
-    assert_eq!(told[1], (false, "driver d.example returned an empty node ID".into()));
+    let statuses = scene.statuses();
+    assert!(statuses[0].1.contains("NodeGetInfo failed: rpc error: code = Internal"), "{statuses:?}");
+    assert_eq!(statuses[1], (false, "driver d.example returned an empty node ID".into()));
     assert_eq!(scene.heard(), []);
 }
 

@@ -80,7 +80,7 @@ fn failed(story: &str) -> bool {
 
 #[tokio::test]
 async fn file_in_place_of_a_directory_is_named() {
-    for (errno, told) in [
+    for (errno, message) in [
         (EEXIST, "exists but is not a directory"),
         (ENOTDIR, "exists but is not a directory"),
         (ENOSPC, "No space left on device"),
@@ -88,7 +88,7 @@ async fn file_in_place_of_a_directory_is_named() {
         let mut node = Node::new(VolumeMode::Filesystem);
         node.fail_once(errno, "make_dir_all", &node.staging);
         let story = node.mount().await;
-        assert!(story.contains(told) && !story.contains("NodeStageVolume"), "{errno}: {story}");
+        assert!(story.contains(message) && !story.contains("NodeStageVolume"), "{errno}: {story}");
     }
 }
 

@@ -96,7 +96,7 @@ async fn only_a_newer_version_takes_a_drivers_place() {
         speaks(version);
         let outcome = registrar.socket_created(Path::new(SOCKET)).await;
         assert_eq!(outcome.is_ok(), takes_it, "{version}: {outcome:?}");
-        assert_eq!(scene.told().last().unwrap().0, takes_it, "{version}");
+        assert_eq!(scene.statuses().last().unwrap().0, takes_it, "{version}");
     }
 }
 

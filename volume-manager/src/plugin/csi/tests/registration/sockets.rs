@@ -65,7 +65,7 @@ async fn a_driver_is_registered_as_long_as_its_socket_is_there() {
         host.remove_file(&socket).await.unwrap();
         assert_eq!(scene.hears().await, Registration::Removed { driver: DRIVER.into() });
     }
-    assert_eq!(scene.told().len(), 2, "what others do changes nothing");
+    assert_eq!(scene.statuses().len(), 2, "what others do changes nothing");
     watching.abort();
 }
 
@@ -87,7 +87,11 @@ async fn a_driver_that_cannot_be_registered_is_tried_less_often_with_time() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(scene.told().last(), Some(&(true, String::new())), "once registered it is not tried again");
+    assert_eq!(
+        scene.statuses().last(),
+        Some(&(true, String::new())),
+        "once registered it is not tried again"
+    );
     watching.abort();
 }
 
@@ -102,7 +106,7 @@ async fn a_driver_stays_when_another_cannot_come() {
     let watching = tokio::spawn(watching);
     assert_eq!(scene.hears().await, added());
     let _another = UnixListener::bind(place.join("reg.sock")).unwrap();
-    while scene.told().len() < 2 {
+    while scene.statuses().len() < 2 {
         TokioClock.sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(scene.heard(), [], "its name is taken");

@@ -116,18 +116,18 @@ async fn volumes_in_use_are_reported_on_change_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_told_and_written() {
+async fn event_is_a_notice_and_written_to_the_api() {
     let world = World::new().await;
     world.volume("data");
     world.toy.fail("stage data", &[Final]);
     let mut notices = world.listen();
     world.run("web", &["data"]).await;
     let events = |notice| match notice {
-        Notice::Told(told) => Some(format!("{} {}: {}", told.about.name, told.reason, told.message)),
+        Notice::Emitted(event) => Some(format!("{} {}: {}", event.about.name, event.reason, event.message)),
         _ => None,
     };
     expect![[r#"
-        web FailedMount: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
+        web FailedMount: MountVolume.MountDevice failed for volume "data" : stage data fails on order
     "#]]
     .assert_eq(&lines_of(&mut notices, events));
     let written = world.api.all(Kind::Notification);
@@ -144,12 +144,12 @@ async fn an_event_is_told_and_written() {
         _ => unreachable!("only events were asked for"),
     });
     expect![[r#"
-        default/web.0004: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
+        default/web.0004: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data fails on order
     "#]].assert_eq(&written.collect::<String>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn operations_and_waits_are_told_with_how_they_ended() {
+async fn operations_and_waits_are_notices_with_their_results() {
     let world = World::new().await;
     world.volume("data");
     world.toy.fail("publish data web", &[Final]);
@@ -168,7 +168,7 @@ async fn operations_and_waits_are_told_with_how_they_ended() {
     };
     expect![[r#"
         verify_controller_attached_volume kubernetes.io/toy/data None: None
-        volume_mount kubernetes.io/toy/data Some("web"): Some("MountVolume.SetUp failed for volume \"data\" : publish data web was told to fail")
+        volume_mount kubernetes.io/toy/data Some("web"): Some("MountVolume.SetUp failed for volume \"data\" : publish data web fails on order")
         mounted web: None
         volume_mount kubernetes.io/toy/data Some("web"): None
         unmounted web: Some("mounted volumes=[data]: context deadline exceeded")
@@ -297,7 +297,7 @@ async fn volumes_in_use_are_reported_after_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_was_told_to_end_says_nothing_any_more() {
+async fn ended_manager_answers_no_query() {
     let world = World::new().await;
     world.manager.shutdown().await;
     assert_eq!(world.manager.dump().await, None);

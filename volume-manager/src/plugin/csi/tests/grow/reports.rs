@@ -6,7 +6,7 @@ use api::PatchBody;
 use super::*;
 
 #[tokio::test]
-async fn a_growth_in_use_that_fails_is_told_once_and_to_the_pod_alone() {
+async fn failed_growth_in_use_is_one_event_of_the_pod() {
     let mut bench = grown("NodeResizePending");
     bench.driver.fail("NodeExpandVolume", Code::Internal);
     let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
@@ -15,18 +15,18 @@ async fn a_growth_in_use_that_fails_is_told_once_and_to_the_pod_alone() {
         events,
         [
             "event Pod Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : \
-             Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = as told"
+             Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = on order"
         ]
     );
 }
 
 #[tokio::test]
-async fn size_that_can_never_be_had_is_told_without_the_colon() {
+async fn impossible_size_is_reported_without_the_colon() {
     let mut bench = grown("NodeResizePending");
     bench.driver.fail("NodeExpandVolume", Code::NotFound);
     let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
     assert!(
-        story.contains("failed to expand the volume rpc error: code = NotFound desc = as told"),
+        story.contains("failed to expand the volume rpc error: code = NotFound desc = on order"),
         "{story}"
     );
 }
@@ -79,7 +79,7 @@ async fn a_claim_that_does_not_say_how_much_is_allocated_grows_to_what_is_wanted
 
 /// The volume may have been grown while no pod used it, and the pod would find it too small.
 #[tokio::test]
-async fn a_pod_does_not_get_what_nobody_can_tell_the_size_of() {
+async fn volume_of_unknown_size_is_not_mounted() {
     let mut bench = grown("");
     bench.api.set_away(true);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

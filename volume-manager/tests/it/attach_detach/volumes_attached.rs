@@ -5,7 +5,7 @@ use api::AttachedVolume;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_told_one_thing_at_a_time() {
+async fn writes_to_a_node_follow_each_other() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.volume("logs", AccessMode::ReadWriteOnce);
@@ -15,12 +15,12 @@ async fn a_node_is_told_one_thing_at_a_time() {
     control.sees(expect![[r#"
         attach data to one
         attach logs to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.api.set_late(Kind::Node, false);
     control.pass(10).await;
     control.sees(expect![[r#"
-        one is told [kubernetes.io/toy/data kubernetes.io/toy/logs]
+        one lists [kubernetes.io/toy/data kubernetes.io/toy/logs]
     "#]]);
 }
 
@@ -35,12 +35,12 @@ async fn volume_wanted_again_before_detach_is_listed_again() {
     control.pass(1000).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_goes_on_being_told_of_a_volume_that_comes_to_another() {
+async fn node_keeps_listing_a_volume_that_is_attached_to_another() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteMany);
     control.run("web", "one", &["data"]).await;
@@ -50,13 +50,13 @@ async fn a_node_goes_on_being_told_of_a_volume_that_comes_to_another() {
     control.sees(expect![[r#"
         attach data to one
         attach data to two
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
     control.toy.release("attach data to two");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_back_is_not_told_of_what_is_coming_off() {
+async fn returning_node_does_not_list_a_volume_being_detached() {
     let control = Control::with_data_on_one().await;
     control.toy.hold("detach data from one");
     control.api.remove(&Key::cluster(Kind::Node, "one"));
@@ -71,7 +71,7 @@ async fn a_node_that_comes_back_is_not_told_of_what_is_coming_off() {
     control.pass(10).await;
     control.sees(expect![[r#"
         attach data to one
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
@@ -88,7 +88,7 @@ async fn a_node_that_attaches_by_itself_keeps_what_it_says_is_attached() {
     control.restart().await;
     control.pass(3_600_000).await;
     control.sees(expect![[r#"
-        one is told [kubernetes.io/toy/data]
+        one lists [kubernetes.io/toy/data]
     "#]]);
 }
 
