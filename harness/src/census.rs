@@ -87,11 +87,11 @@ impl Census {
             left.push(Leftover::Process(process.clone()));
         }
         // A directory that is left is listed without its content.
-        let mut told: Option<&Path> = None;
+        let mut listed: Option<&Path> = None;
         for file in self.files.difference(&before.files) {
-            if told.is_none_or(|dir| !file.starts_with(dir)) {
+            if listed.is_none_or(|dir| !file.starts_with(dir)) {
                 left.push(Leftover::File(file.clone()));
-                told = Some(file);
+                listed = Some(file);
             }
         }
         left.extend(self.notes.iter().cloned().map(Leftover::Note));

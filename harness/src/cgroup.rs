@@ -74,7 +74,7 @@ pub struct Cgroup {
     disks_limited: bool,
     /// The machine's other groups when it was made.
     others: BTreeSet<PathBuf>,
-    /// The groups that were made since by this PID namespace, if the kernel says so.
+    /// The groups that this PID namespace has made since, as far as the kernel reports the maker.
     makers: Option<Makers>,
 }
 
@@ -183,8 +183,8 @@ impl Cgroup {
 
     /// The groups beside it that were made since by this PID namespace.
     ///
-    /// If the kernel does not tell the maker of a group, those that have no process of another program. In version 1 a group
-    /// of one name may be in several hierarchies.
+    /// If the kernel does not report the maker of a group, those that have no process of another program. In version 1
+    /// a group of one name may be in several hierarchies.
     pub fn made_beside(&self) -> Beside {
         let new = others().into_iter().filter(|group| !self.others.contains(group));
         let groups = match self.makers.as_ref().map(Makers::made) {

@@ -4,7 +4,6 @@
 //! mapping outlives every process and every namespace, and is in no ledger: use it only in a guest, which ends with its
 //! case.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,14 +22,14 @@ use call::Call;
 const SECTOR: u64 = 512;
 
 /// The time for other processes to close a device.
-const LETTING_GO: Duration = Duration::from_secs(5);
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The behaviour of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// All requests work.
     Sound,
-    /// Nothing: each read and each write is an error.
+    /// Each read and each write is an error.
     Fails,
     /// Reads work, and each write is an error.
     FailsWrites,
@@ -40,16 +39,15 @@ pub enum Manner {
     Slow(Duration),
 }
 
-/// Why a disk cannot be had, or does not change its manner.
+/// A disk cannot be made, or its behaviour cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The loop device below it failed.
     #[error(transparent)]
     Below(#[from] LoopError),
-    #[error("cannot {what} the mapped device `{name}`")]
+    #[error("cannot {step} the mapped device `{name}`")]
     Kernel {
-        /// The step that failed.
-        what: &'static str,
+        step: &'static str,
         name: String,
         #[source]
         source: io::Error,
@@ -125,15 +123,15 @@ impl MappedDisk {
         let call = Call::named(&self.name);
         call.load(self.sectors, target, &arguments)
             .map_err(|source| failed("load a table into", &self.name, source))?;
-        self.hang()?;
-        self.go_on()
+        self.suspend()?;
+        self.resume()
     }
 
-    /// Suspends the disk: requests get no answer.
+    /// Suspends the disk: requests get no answer until it is resumed.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn hang(&mut self) -> Result<(), MapError> {
+    pub fn suspend(&mut self) -> Result<(), MapError> {
         if !self.suspended {
             Call::named(&self.name).suspend().map_err(|source| failed("suspend", &self.name, source))?;
             self.suspended = true;
@@ -141,17 +139,17 @@ impl MappedDisk {
         Ok(())
     }
 
-    /// Resumes the disk: the requests since then are answered too.
+    /// Resumes the disk: it answers the requests of the time when it was suspended, too.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn go_on(&mut self) -> Result<(), MapError> {
+    pub fn resume(&mut self) -> Result<(), MapError> {
         Call::named(&self.name).resume().map_err(|source| failed("resume", &self.name, source))?;
         self.suspended = false;
         Ok(())
     }
 
-    /// Writes a word into the log, behind everything that is written.
+    /// Writes a mark into the log, after all earlier writes.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -160,7 +158,7 @@ impl MappedDisk {
         message.map_err(|source| failed("send a message to", &self.name, source))
     }
 
-    /// Ends a disk with a log, and gives the log.
+    /// Ends a disk with a log, and returns the log.
     ///
     /// # Errors
     /// When a process still has it open, or the log cannot be read.
@@ -180,7 +178,7 @@ impl MappedDisk {
 
     fn table(&self, manner: Manner) -> (&'static str, String) {
         let below = self.below.path().display().to_string();
-        // Seconds up and seconds down: never up, always down.
+        // From sector 0, up for 0 s and down for 60 s: always down, with one feature.
         let flakey = |feature: &str| ("flakey", format!("{below} 0 0 60 1 {feature}"));
         match manner {
             Manner::Sound => match &self.log {
@@ -190,12 +188,7 @@ impl MappedDisk {
             Manner::Fails => ("error", String::new()),
             Manner::FailsWrites => flakey("error_writes"),
             Manner::LosesWrites => flakey("drop_writes"),
-            Manner::Slow(time) => {
-                let mut arguments = format!("{below} 0");
-                // Writing to a string cannot fail.
-                let _ = write!(arguments, " {}", time.as_millis());
-                ("delay", arguments)
-            }
+            Manner::Slow(time) => ("delay", format!("{below} 0 {}", time.as_millis())),
         }
     }
 
@@ -206,8 +199,8 @@ impl MappedDisk {
         let os =
             |source| CloseError::Os { what: format!("remove the mapped device `{}`", self.name), source };
         if self.suspended {
-            // A process that waits for it would hold it for ever. One that never had a table cannot resume, and has no
-            // waiters.
+            // A process that waits for the disk would keep it open. Without a table it cannot be resumed, and nothing
+            // waits.
             drop(Call::named(&self.name).resume());
         }
         let mut last = io::Error::from_raw_os_error(libc::EBUSY);
@@ -218,7 +211,7 @@ impl MappedDisk {
                 None
             }
         };
-        match Deadline::after(LETTING_GO).until("the device is still in use", gone) {
+        match Deadline::after(CLOSE_LIMIT).until("the device is still in use", gone) {
             Ok(()) => {
                 self.mapped = false;
                 Ok(())
@@ -241,6 +234,6 @@ impl Drop for MappedDisk {
     }
 }
 
-fn failed(what: &'static str, name: &str, source: io::Error) -> MapError {
-    MapError::Kernel { what, name: name.to_owned(), source }
+fn failed(step: &'static str, name: &str, source: io::Error) -> MapError {
+    MapError::Kernel { step, name: name.to_owned(), source }
 }

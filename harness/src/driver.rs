@@ -110,7 +110,7 @@ pub enum DriverError {
         socket: PathBuf,
         within: Duration,
         /// Whether the driver's command has the path of the socket.
-        is_told: bool,
+        names_socket: bool,
         /// The last lines it printed.
         tail: Vec<String>,
     },
@@ -196,10 +196,10 @@ impl DriverError {
                 "a path is relative to the directory of the manifest, with `--driver-cmd` to the current one; \
                  a name without `/` is looked up in PATH",
             ),
-            Self::NoSocket { is_told: false, .. } => Some(
-                "the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it",
-            ),
-            Self::NoSocket { is_told: true, .. } | Self::NotReady { .. } => {
+            Self::NoSocket { names_socket: false, .. } => {
+                Some("the command has to name the socket of the driver: add `{socket}` or `{endpoint}` to it")
+            }
+            Self::NoSocket { names_socket: true, .. } | Self::NotReady { .. } => {
                 Some("if the driver only needs longer: `--start-timeout 60s`, or `start` below `[timeouts]`")
             }
             Self::NoDirectory { .. } => Some(
@@ -217,7 +217,7 @@ impl DriverError {
                 )
             }
             Self::Exited { tail, .. } if tail.is_empty() => {
-                Some("it printed nothing; start its command by hand, with a log that tells more")
+                Some("it printed nothing; start its command by hand, with a more detailed log")
             }
             // The load is in the message, and may not be the only reason.
             Self::Overloaded { source, .. } => source.hint(),
@@ -438,8 +438,8 @@ impl Driver {
         let slow = match heard.into_inner() {
             Some(source) => DriverError::NotReady { within, source, tail },
             None => {
-                let (socket, is_told) = self.missing_socket();
-                DriverError::NoSocket { socket, within, is_told, tail }
+                let (socket, names_socket) = self.missing_socket();
+                DriverError::NoSocket { socket, within, names_socket, tail }
             }
         };
         Err(match late.is_cut_short {

@@ -61,7 +61,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Every fact, in the order in which they are told.
+    /// Every fact, in the order of the report.
     pub const ALL: [Fact; 20] = [
         Fact::Root,
         Fact::UserNamespaces,
@@ -157,7 +157,7 @@ impl Facts {
         Facts { kernel: probe::kernel_release(), found }
     }
 
-    /// Facts as told, for tests of what depends on them.
+    /// Made-up facts, for tests of the code that depends on them.
     pub fn made_up(kernel: &str, absent: &[(Fact, Absence)]) -> Facts {
         let mut found: BTreeMap<Fact, Result<(), Absence>> =
             Fact::ALL.into_iter().map(|fact| (fact, Ok(()))).collect();
@@ -189,7 +189,7 @@ impl Facts {
 impl fmt::Display for Facts {
     /// `6.6.21, root, loop, ext4, xfs; no nfsd`: what a case is likely to care about.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = [
+        let shown = [
             Fact::Root,
             Fact::Loop,
             Fact::Ext4,
@@ -200,11 +200,11 @@ impl fmt::Display for Facts {
             Fact::DeviceMapper,
         ];
         f.write_str(&self.kernel)?;
-        for fact in told.iter().filter(|fact| self.has(**fact)) {
+        for fact in shown.iter().filter(|fact| self.has(**fact)) {
             write!(f, ", {fact}")?;
         }
         let mut lead = "; no ";
-        for fact in told.iter().filter(|fact| !self.has(**fact)) {
+        for fact in shown.iter().filter(|fact| !self.has(**fact)) {
             write!(f, "{lead}{fact}")?;
             lead = ", ";
         }

@@ -1,4 +1,4 @@
-//! A file system whose files answer as told: with errors, late, never, or with less than they said.
+//! A file system whose files fail on order: with errors, late, never, or by writing less than they report.
 //!
 //! It shows the files of a directory, its *backing*, through FUSE. [`Rule`]s, armed and disarmed while it runs,
 //! decide what goes wrong with which call; without a rule it is a plain mirror. It is served by a process of its

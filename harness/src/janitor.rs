@@ -101,7 +101,7 @@ impl Janitor {
         let dir = run.end();
         // Only now, so that the janitor that this wakes finds the lock free.
         drop(lifeline);
-        let told = self.child.stdout.take();
+        let stdout = self.child.stdout.take();
         let ended = Deadline::after(FINISH)
             .until("the janitor is still at work", || self.child.try_wait().ok().flatten());
         if ended.is_err() {
@@ -112,7 +112,7 @@ impl Janitor {
             // It was killed, or could not undo everything: try once more, here, and say what is left.
             return undo_locked(&dir);
         }
-        let line = told.and_then(|out| BufReader::new(out).lines().next()?.ok()).unwrap_or_default();
+        let line = stdout.and_then(|out| BufReader::new(out).lines().next()?.ok()).unwrap_or_default();
         Ok(serde_json::from_str(&line).unwrap_or_default())
     }
 }

@@ -8,8 +8,8 @@
 //! - the node goes on after an effect only when the journal has looked at the kernel and recorded it.
 //!
 //! So each line before another one happened before it. This file holds the order; `kernel` judges who did
-//! what, `confirm` looks at the kernel, `story` tells it to people. It reads links and sysfs, changes nothing,
-//! and writes only the report files it is told to.
+//! what, `confirm` looks at the kernel, `story` writes it for people. It reads links and sysfs, changes nothing,
+//! and writes only the report files that its caller names.
 
 mod around;
 mod behind;
@@ -159,7 +159,7 @@ impl Journal {
         Self { masks: self.masks.clone(), ..beside }
     }
 
-    /// The names its stories are told in.
+    /// The names that its stories use.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }
@@ -507,10 +507,10 @@ impl Journal {
 
     /// Calls that are under way, oldest first, as `NodeStageVolume for 3.2 s`.
     pub fn in_flight(&self) -> Vec<String> {
-        let tell = |flight: &Flight| {
+        let describe = |flight: &Flight| {
             format!("{} for {:.1} s", flight.method, flight.started.elapsed().as_secs_f64())
         };
-        self.state().flights.values().map(tell).collect()
+        self.state().flights.values().map(describe).collect()
     }
 
     /// The calls that are under way for so long, by method.

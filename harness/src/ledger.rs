@@ -111,13 +111,13 @@ pub enum Entry {
     CleanedUp {
         id: String,
     },
-    /// The user was told to read in such a directory: it stays.
+    /// The report names this directory: it stays.
     Kept {
         path: PathBuf,
     },
 }
 
-/// One process, told from every other that has or had its number.
+/// A process, distinguished from all others that have or had its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Life {
@@ -440,7 +440,7 @@ pub fn boot_id() -> String {
 
 fn random() -> u32 {
     let mut bytes = [0; 4];
-    // Without randomness the process id alone tells runs apart, as long as it is not used again.
+    // Without randomness the process id alone distinguishes runs, as long as it is not used again.
     let _ = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     u32::from_ne_bytes(bytes)
 }

@@ -4,7 +4,7 @@
 //! together a [`Layout`], where everything lies; the driver, as its [`Manifest`](manifest::Manifest) says; a
 //! proxy before the driver's socket, which records every call and can spoil it; the API objects, in memory;
 //! the node, with the volume manager in a process of its own; and the journal, everything that happened in
-//! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
+//! one order ([`Journal`](journal::Journal)) with the kernel as witness, in the names of [`Symbols`](symbols::Symbols).
 //!
 //! Each resource is a guard that says what stood in the way of its end, and the census says what was forgotten. A
 //! test of storage, whole:

@@ -165,17 +165,17 @@ fn call(method: &str, request: &Value) -> Option<Act> {
     })
 }
 
-fn capability(told: &Value) -> VolumeCapability {
+fn capability(json: &Value) -> VolumeCapability {
     let mode =
-        told["accessMode"]["mode"].as_str().and_then(Mode::from_str_name).unwrap_or(Mode::SingleNodeWriter);
-    let fs_type = told["mount"]["fsType"].as_str().unwrap_or_default().to_owned();
+        json["accessMode"]["mode"].as_str().and_then(Mode::from_str_name).unwrap_or(Mode::SingleNodeWriter);
+    let fs_type = json["mount"]["fsType"].as_str().unwrap_or_default().to_owned();
     VolumeCapability {
         access_mode: Some(AccessMode { mode: mode.into() }),
         access_type: Some(AccessType::Mount(MountVolume { fs_type, ..Default::default() })),
     }
 }
 
-fn map(told: &Value) -> BTreeMap<String, String> {
-    let fields = told.as_object().into_iter().flatten();
+fn map(json: &Value) -> BTreeMap<String, String> {
+    let fields = json.as_object().into_iter().flatten();
     fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

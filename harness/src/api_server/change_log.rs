@@ -54,18 +54,18 @@ pub(super) struct ChangeLog {
     /// Changes up to this version are not here any more.
     forgotten: u64,
     /// The version of the last one; closed when the server ends.
-    told: Option<watch::Sender<u64>>,
+    latest: Option<watch::Sender<u64>>,
 }
 
 impl ChangeLog {
     /// Starts to keep changes.
     pub(super) fn keep(&mut self, version: u64) {
         self.forgotten = version;
-        self.told = Some(watch::Sender::new(version));
+        self.latest = Some(watch::Sender::new(version));
     }
 
     pub(super) fn add(&mut self, version: u64, became: Became, object: impl FnOnce() -> Logged) {
-        let Some(told) = &self.told else { return };
+        let Some(latest) = &self.latest else { return };
         let object = object();
         let bytes = match &object {
             Logged::Typed(_) => 0,
@@ -77,7 +77,7 @@ impl ChangeLog {
             let Some(gone) = self.lines.pop_front() else { break };
             (self.forgotten, self.bytes) = (gone.version, self.bytes - gone.bytes);
         }
-        told.send_replace(version);
+        latest.send_replace(version);
     }
 
     /// The changes after a version; none if some of them are forgotten.
@@ -86,9 +86,9 @@ impl ChangeLog {
         (version >= self.forgotten).then(|| self.lines.range(begin..))
     }
 
-    /// Tells of each change, if changes are kept.
+    /// Receives the version of each change, if changes are kept.
     pub(super) fn listen(&self) -> Option<watch::Receiver<u64>> {
-        self.told.as_ref().map(watch::Sender::subscribe)
+        self.latest.as_ref().map(watch::Sender::subscribe)
     }
 }
 

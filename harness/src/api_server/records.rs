@@ -76,7 +76,7 @@ impl Records {
     }
 
     /// Records an event; `about` is its object, if that exists.
-    pub(super) fn tell(&self, notification: &Notification, about: Option<&Object>, by: Client) {
+    pub(super) fn record_event(&self, notification: &Notification, about: Option<&Object>, by: Client) {
         let event = emitted(notification, by);
         self.of(about.and_then(node_of)).for_each(|journal| journal.record(event.clone()));
     }

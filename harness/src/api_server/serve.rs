@@ -57,8 +57,8 @@ async fn converse(stream: UnixStream, api: Arc<dyn ApiSource>) {
     let (answers, mut outgoing) = mpsc::unbounded_channel::<Tell>();
     let mut work = JoinSet::new();
     work.spawn(async move {
-        while let Some(tell) = outgoing.recv().await {
-            let mut line = serde_json::to_vec(&tell).expect("objects are made of maps with text keys");
+        while let Some(message) = outgoing.recv().await {
+            let mut line = serde_json::to_vec(&message).expect("objects are made of maps with text keys");
             line.push(b'\n');
             if writer.write_all(&line).await.is_err() {
                 return;
@@ -78,7 +78,7 @@ async fn converse(stream: UnixStream, api: Arc<dyn ApiSource>) {
 async fn answer(ask: Ask, api: Arc<dyn ApiSource>, answers: mpsc::UnboundedSender<Tell>) {
     let id = ask.id;
     // The receiver is gone once the connection is.
-    let tell = |answer| _ = answers.send(Tell { id, answer });
+    let send = |answer| _ = answers.send(Tell { id, answer });
     let answer = match ask.question {
         Question::Get(key) => api.get(&key).await.map(Answer::Object),
         Question::List(kind) => api.list(kind).await.map(Answer::Objects),
@@ -90,13 +90,13 @@ async fn answer(ask: Ask, api: Arc<dyn ApiSource>, answers: mpsc::UnboundedSende
         Question::Watch(kind) => match api.watch(kind).await {
             Err(error) => Err(error),
             Ok(mut watch) => {
-                tell(Answer::Watching);
+                send(Answer::Watching);
                 while let Some(change) = watch.recv().await {
-                    tell(Answer::Change(change));
+                    send(Answer::Change(change));
                 }
                 Ok(Answer::Ended)
             }
         },
     };
-    tell(answer.unwrap_or_else(Answer::Failed));
+    send(answer.unwrap_or_else(Answer::Failed));
 }

@@ -106,7 +106,7 @@ impl Store {
             Object::Notification(notification) => {
                 let Reference { kind, namespace, name, .. } = &notification.about;
                 let about = self.objects.get(&Key::namespaced(*kind, namespace, name));
-                self.records.tell(notification, about, by);
+                self.records.record_event(notification, about, by);
             }
             Object::Attachment(attachment) => self.name_attachment(attachment),
             _ => {}
@@ -242,7 +242,7 @@ impl Store {
             Some(_) => Became::Modified,
         };
         self.log.add(self.version, became, || Logged::Typed(object.clone()));
-        self.tell(key.kind, &Change::Applied(object.clone()));
+        self.notify(key.kind, &Change::Applied(object.clone()));
         object
     }
 
@@ -252,7 +252,7 @@ impl Store {
         self.kept.remove(key);
         self.version += 1;
         self.log.add(self.version, Became::Deleted, || Logged::Typed(object.clone()));
-        self.tell(key.kind, &Change::Deleted(object));
+        self.notify(key.kind, &Change::Deleted(object));
     }
 
     fn is_held(&self, key: &Key) -> bool {
@@ -267,7 +267,7 @@ impl Store {
         }
     }
 
-    fn tell(&mut self, kind: Kind, change: &Change) {
+    fn notify(&mut self, kind: Kind, change: &Change) {
         if let Some(watchers) = self.watchers.get_mut(&kind) {
             watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
         }

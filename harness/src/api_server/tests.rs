@@ -144,7 +144,7 @@ fn change_about_a_node_is_written_to_its_own_journal_and_any_other_to_all() {
         first.create(Pod { node: node.to_owned(), ..pod(node, "data") }).unwrap();
     }
     first.change::<Claim>("default", "data", |claim| claim.spec.volume = "pv".into()).unwrap();
-    let told = |journal: &Journal| -> Vec<String> {
+    let changes_of = |journal: &Journal| -> Vec<String> {
         let changes = journal.trace().into_iter().filter_map(|line| match line.event {
             contracts::event::Event::Api(change) => Some(change),
             _ => None,
@@ -152,7 +152,7 @@ fn change_about_a_node_is_written_to_its_own_journal_and_any_other_to_all() {
         changes.map(|change| format!("{} {} {}", change.verb, change.kind, change.object)).collect()
     };
     let claim = "PersistentVolumeClaim default/data";
-    let first = told(first.journal());
+    let first = changes_of(first.journal());
     assert_eq!(
         first[2..],
         [format!("create {claim}"), "create Pod default/node-1".into(), format!("update {claim}")]
@@ -166,7 +166,7 @@ fn change_about_a_node_is_written_to_its_own_journal_and_any_other_to_all() {
         "create Pod default/node-2".into(),
         format!("update {claim}"),
     ];
-    assert_eq!(told(&other), expected);
+    assert_eq!(changes_of(&other), expected);
 }
 
 #[test]

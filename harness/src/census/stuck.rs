@@ -47,7 +47,7 @@ fn among(processes: Vec<Process>) -> BTreeSet<Stuck> {
     for process in processes {
         let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
         for thread in threads {
-            // The file reads `0` where the kernel does not tell.
+            // The file reads `0` where the kernel does not show it.
             let place = || fs::read_to_string(thread.path().join("wchan")).unwrap_or_default();
             let place = || place().trim_start_matches('0').to_owned();
             let asleep = match process::state(&thread.path()) {

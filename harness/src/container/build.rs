@@ -40,10 +40,12 @@ fn at<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Bui
 /// Devices every container has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// This process as it is numbered where it was started. To be asked before [`build`].
-pub(super) fn number_outside() -> std::io::Result<i32> {
+/// This process's id in the PID namespace of its parent. To be called before [`build`].
+pub(super) fn pid_outside() -> std::io::Result<i32> {
     let me = fs::read_link("/proc/self")?;
-    me.to_str().and_then(|number| number.parse().ok()).ok_or_else(|| std::io::Error::other("no number"))
+    me.to_str()
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| std::io::Error::other("`/proc/self` has no process id"))
 }
 
 /// Turns this process into the container of the configuration.
@@ -52,9 +54,9 @@ pub(super) fn build(spec: &Spec) -> Result {
     let sources = mounts.iter().map(source).collect::<Result<Vec<Option<OwnedFd>>>>()?;
     let apart = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
     unshare(apart).map_err(at("make namespaces"))?;
-    // From here on nothing that is mounted gets out, but by a peer that was cloned before.
-    let deaf = MsFlags::MS_REC | MsFlags::MS_SLAVE;
-    mount(None::<&str>, "/", None::<&str>, deaf, None::<&str>).map_err(at("leave the peers of `/`"))?;
+    // From here on a new mount appears on the node only if it is made in a clone from before.
+    let slave = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    mount(None::<&str>, "/", None::<&str>, slave, None::<&str>).map_err(at("leave the peers of `/`"))?;
 
     let root = spec.root().as_ref().map_or(Path::new(""), |root| root.path().as_path());
     mount(Some("volproof"), root, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
@@ -67,22 +69,8 @@ pub(super) fn build(spec: &Spec) -> Result {
             ..error
         })?;
     }
-    for name in DEVICES {
-        let device = Path::new("/dev").join(name);
-        // A machine that lacks one of them gives none.
-        let Ok(machines) = clone(&device, false) else { continue };
-        place_on(inside.as_fd(), &device, &machines, true)?;
-    }
-    let linux = spec.linux().as_ref();
-    for device in linux.iter().flat_map(|linux| linux.devices().iter().flatten()) {
-        make_device(inside.as_fd(), device)?;
-    }
-    for path in linux.iter().flat_map(|linux| linux.masked_paths().iter().flatten()) {
-        mask(inside.as_fd(), Path::new(path))?;
-    }
-    for path in linux.iter().flat_map(|linux| linux.readonly_paths().iter().flatten()) {
-        make_read_only(inside.as_fd(), Path::new(path))?;
-    }
+    make_devices(inside.as_fd(), spec)?;
+    protect_paths(inside.as_fd(), spec)?;
     if let Some(hostname) = spec.hostname() {
         nix::unistd::sethostname(hostname).map_err(at("set the host name"))?;
     }
@@ -97,7 +85,34 @@ pub(super) fn build(spec: &Spec) -> Result {
     Ok(())
 }
 
-/// A volume's mount with everything below it, attached nowhere yet.
+/// Makes the devices of every container and those of the configuration.
+fn make_devices(root: BorrowedFd<'_>, spec: &Spec) -> Result {
+    for name in DEVICES {
+        let device = Path::new("/dev").join(name);
+        // A device that the machine lacks is left out.
+        let Ok(of_machine) = clone(&device, false) else { continue };
+        mount_at(root, &device, &of_machine, true)?;
+    }
+    let linux = spec.linux().as_ref();
+    for device in linux.iter().flat_map(|linux| linux.devices().iter().flatten()) {
+        make_device(root, device)?;
+    }
+    Ok(())
+}
+
+/// Masks paths and makes paths read-only, as the configuration says.
+fn protect_paths(root: BorrowedFd<'_>, spec: &Spec) -> Result {
+    let linux = spec.linux().as_ref();
+    for path in linux.iter().flat_map(|linux| linux.masked_paths().iter().flatten()) {
+        mask(root, Path::new(path))?;
+    }
+    for path in linux.iter().flat_map(|linux| linux.readonly_paths().iter().flatten()) {
+        make_read_only(root, Path::new(path))?;
+    }
+    Ok(())
+}
+
+/// A clone of a bind mount's source that is not attached yet. With `rbind` it has the mounts below.
 fn source(mount: &Mount) -> Result<Option<OwnedFd>> {
     let (Some("bind"), Some(source)) = (mount.typ().as_deref(), mount.source()) else { return Ok(None) };
     clone(source, options(mount).any(|option| option == "rbind")).map(Some)
@@ -107,8 +122,8 @@ fn options(mount: &Mount) -> impl Iterator<Item = &str> {
     mount.options().iter().flatten().map(String::as_str)
 }
 
-/// Gives a volume that is in its place the flags its options name. Before that an older kernel has no way to.
-fn flag(tree: &OwnedFd, mount: &Mount) -> Result {
+/// Sets the flags in a mount's options on its tree. The tree has to be attached: older kernels cannot change it before.
+fn set_flags(tree: &OwnedFd, mount: &Mount) -> Result {
     let propagation = options(mount).find_map(|option| match option {
         "rprivate" | "private" => Some(MsFlags::MS_PRIVATE),
         "rslave" | "slave" => Some(MsFlags::MS_SLAVE),
@@ -117,7 +132,7 @@ fn flag(tree: &OwnedFd, mount: &Mount) -> Result {
     });
     if let Some(kind) = propagation {
         change(tree.as_fd(), Change::Propagation(kind), Reach::Below)
-            .map_err(at("set the propagation of a volume for"))?;
+            .map_err(at("set the propagation of the volume at"))?;
     }
     for option in options(mount) {
         let reach = match option {
@@ -125,7 +140,7 @@ fn flag(tree: &OwnedFd, mount: &Mount) -> Result {
             "rro" => Reach::Below,
             _ => continue,
         };
-        change(tree.as_fd(), Change::ReadOnly, reach).map_err(at("make a volume read-only for"))?;
+        change(tree.as_fd(), Change::ReadOnly, reach).map_err(at("make the volume read-only at"))?;
     }
     Ok(())
 }
@@ -135,17 +150,17 @@ fn clone(path: &Path, below: bool) -> Result<OwnedFd> {
     if below {
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }
-    rustix::mount::open_tree(CWD, path, flags).map_err(at(format!("take `{}`", path.display())))
+    rustix::mount::open_tree(CWD, path, flags).map_err(at(format!("clone `{}`", path.display())))
 }
 
 fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Result {
     if let Some(source) = source {
-        let stat = rustix::fs::fstat(&source).map_err(at("look at what belongs on"))?;
+        let stat = rustix::fs::fstat(&source).map_err(at("stat the source of the mount at"))?;
         let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-        place_on(root, wanted.destination(), &source, !is_dir)?;
-        return flag(&source, wanted);
+        mount_at(root, wanted.destination(), &source, !is_dir)?;
+        return set_flags(&source, wanted);
     }
-    let place = place(root, wanted.destination(), false)?;
+    let place = mount_point(root, wanted.destination(), false)?;
     let target = format!("/proc/self/fd/{}", place.as_raw_fd());
     let (mut flags, mut data) = (MsFlags::empty(), Vec::new());
     for option in wanted.options().iter().flatten() {
@@ -163,23 +178,23 @@ fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Resu
     match mount(fs_type, target.as_str(), fs_type, flags, Some(data.join(",").as_str())) {
         // A user namespace without a network namespace of its own may not mount sysfs; it gets a bind of the existing one.
         Err(Errno::EPERM) if fs_type == Some("sysfs") => {
-            place_on(root, wanted.destination(), &clone(Path::new("/sys"), true)?, false)
+            mount_at(root, wanted.destination(), &clone(Path::new("/sys"), true)?, false)
         }
-        mounted => mounted.map_err(at(format!("mount {} on", fs_type.unwrap_or_default()))),
+        mounted => mounted.map_err(at(format!("mount {} at", fs_type.unwrap_or_default()))),
     }
 }
 
-fn place_on(root: BorrowedFd<'_>, path: &Path, tree: &OwnedFd, file: bool) -> Result {
-    let place = place(root, path, file)?;
+fn mount_at(root: BorrowedFd<'_>, path: &Path, tree: &OwnedFd, file: bool) -> Result {
+    let place = mount_point(root, path, file)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(tree, "", &place, "", both).map_err(at("mount a volume on"))
+    rustix::mount::move_mount(tree, "", &place, "", both).map_err(at("mount a volume at"))
 }
 
-/// The place for a mount, made where it is missing. Links in volumes are followed as they would be inside.
-fn place(root: BorrowedFd<'_>, path: &Path, file: bool) -> Result<OwnedFd> {
-    let failed = |errno: rustix::io::Errno| at("make the place for")(errno);
+/// Opens a path in the root and creates what is missing of it. Links in volumes lead where they lead inside.
+fn mount_point(root: BorrowedFd<'_>, path: &Path, file: bool) -> Result<OwnedFd> {
+    let failed = |errno: rustix::io::Errno| at("make the mount point")(errno);
     let names: Vec<_> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    let mut here = root.try_clone_to_owned().map_err(at("make the place for"))?;
+    let mut here = root.try_clone_to_owned().map_err(at("make the mount point"))?;
     let mut walked = PathBuf::new();
     for (index, name) in names.iter().enumerate() {
         walked.push(name);
@@ -209,7 +224,7 @@ fn open(root: &Path) -> Result<OwnedFd> {
         .map_err(at("open the root"))
 }
 
-/// Makes a device by its number, as a container runtime does, whatever the node's path is.
+/// Makes a device node from its numbers, as a container runtime does: the node may have the device at another path.
 fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     let path = device.path();
     let what = || format!("make the device `{}`", path.display());
@@ -223,10 +238,10 @@ fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     };
     let number = |number: i64| u32::try_from(number).unwrap_or_default();
     let numbers = rustix::fs::makedev(number(device.major()), number(device.minor()));
-    let parent = place(root, parent, false)?;
+    let parent = mount_point(root, parent, false)?;
     let mode = Mode::from(device.file_mode().unwrap_or(0o666) & 0o7777);
     rustix::fs::mknodat(&parent, name, kind, mode, numbers).map_err(at(what()))?;
-    // For any umask.
+    // mknod applies the umask.
     rustix::fs::chmodat(&parent, name, mode, rustix::fs::AtFlags::empty()).map_err(at(what()))?;
     let owner = device.uid().map(rustix::fs::Uid::from_raw);
     let group = device.gid().map(rustix::fs::Gid::from_raw);
@@ -234,7 +249,7 @@ fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
         .map_err(at(what()))
 }
 
-/// Covers a masked path, if it exists: a directory with an empty one, a file with an empty one.
+/// Covers a masked path, if it exists: a directory with an empty tmpfs, a file with `/dev/null`.
 fn mask(root: BorrowedFd<'_>, path: &Path) -> Result {
     let what = || format!("mask `{}`", path.display());
     let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
@@ -266,7 +281,7 @@ fn make_read_only(root: BorrowedFd<'_>, path: &Path) -> Result {
     change(tree.as_fd(), Change::ReadOnly, Reach::Below).map_err(at(what()))
 }
 
-/// Makes the new root the only one: the old one goes with everything that was mounted in it.
+/// Changes the root, and unmounts the old one with everything in it.
 fn enter(root: &Path) -> Result {
     nix::unistd::chdir(root).map_err(at("enter the root"))?;
     nix::unistd::pivot_root(".", ".").map_err(at("change the root"))?;
@@ -274,13 +289,14 @@ fn enter(root: &Path) -> Result {
     nix::unistd::chdir("/").map_err(at("enter the new root"))
 }
 
-/// Last: from here on this process may do what the container may.
+/// Takes the user, the environment and the capabilities of the container. The last step: after it this process has only the
+/// container's rights.
 fn become_user(process: &Process) -> Result {
     if let Some(score) = process.oom_score_adj() {
         match fs::write("/proc/self/oom_score_adj", score.to_string()) {
-            // Only the machine's root may lower it.
+            // Only root of the machine may lower the score.
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
-            written => written.map_err(at("set the score for being killed"))?,
+            written => written.map_err(at("set oom_score_adj"))?,
         }
     }
     for name in std::env::vars_os().map(|(name, _)| name) {
@@ -296,11 +312,11 @@ fn become_user(process: &Process) -> Result {
     let groups: Vec<Gid> =
         user.additional_gids().iter().flatten().map(|group| Gid::from_raw(*group)).collect();
     match nix::unistd::setgroups(&groups) {
-        // A user namespace of an ordinary user has no groups to give.
+        // An ordinary user's namespace may not set groups, and none are to be set.
         Err(Errno::EPERM) if groups.is_empty() => {}
-        set => set.map_err(at("take the groups"))?,
+        set => set.map_err(at("set the groups"))?,
     }
-    nix::unistd::setgid(Gid::from_raw(user.gid())).map_err(at("take the group"))?;
+    nix::unistd::setgid(Gid::from_raw(user.gid())).map_err(at("set the group"))?;
     nix::unistd::setuid(Uid::from_raw(user.uid())).map_err(at("become the user"))?;
     if user.uid() == 0 {
         let wanted = process.capabilities().as_ref().and_then(|sets| sets.effective().as_ref());

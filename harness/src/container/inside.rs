@@ -63,7 +63,7 @@ fn run() -> io::Result<()> {
 
 fn become_container(spec: &Spec, mut socket: Socket) -> io::Result<()> {
     // Read while the /proc of outside is still there.
-    let first = build::number_outside()?;
+    let first = build::pid_outside()?;
     if let Err(BuildError { what, errno }) = build::build(spec) {
         return socket.say(&refused(what, errno));
     }

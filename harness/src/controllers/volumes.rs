@@ -1,5 +1,5 @@
 //! Making, binding, copying and deleting volumes, as a cluster does it: the binder, the controllers beside the driver,
-//! and those that make claims for pods and tell them their nodes.
+//! and those that make claims for pods and write their nodes to them.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ impl WrongAnswer {
         })
     }
 
-    /// Whether both tell of the same fault.
+    /// Whether both report the same fault.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.promise, &self.method, &self.cause) == (&other.promise, &other.method, &other.cause)
     }
@@ -269,8 +269,8 @@ impl Answers {
         };
         let found = WrongAnswer::unreadable(method, &status, "");
         if let Some(found) = found.or_else(|| WrongAnswer::unanswered(method, &status)) {
-            let is_told = self.wrong.iter().any(|known| known.is_same(&found));
-            self.wrong.extend((!is_told).then_some(WrongAnswer { is_fatal: required.is_fatal, ..found }));
+            let is_known = self.wrong.iter().any(|known| known.is_same(&found));
+            self.wrong.extend((!is_known).then_some(WrongAnswer { is_fatal: required.is_fatal, ..found }));
             return None;
         }
         let unimplemented = status.code() == Code::Unimplemented;

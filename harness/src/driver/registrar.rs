@@ -26,13 +26,13 @@ pub struct RegistrarError {
 }
 
 /// The node's answer, once there is one.
-type Told = Arc<watch::Sender<Option<Result<(), String>>>>;
+type Answer = Arc<watch::Sender<Option<Result<(), String>>>>;
 
 /// An announced driver. Dropping it removes the registration socket.
 #[derive(Debug)]
 pub struct Registrar {
     socket: PathBuf,
-    told: Told,
+    answer: Answer,
     task: AbortHandle,
 }
 
@@ -49,20 +49,20 @@ impl Registrar {
     ) -> Result<Self, RegistrarError> {
         let listener =
             proxy::listen(socket).map_err(|source| RegistrarError { path: socket.to_owned(), source })?;
-        let told = Told::new(watch::Sender::new(None));
+        let answer = Answer::new(watch::Sender::new(None));
         let info = PluginInfo {
             r#type: "CSIPlugin".to_owned(),
             name: driver.to_owned(),
             endpoint: endpoint.to_string_lossy().into_owned(),
             supported_versions: vec!["1.0.0".to_owned()],
         };
-        let service = RegistrationServer::new(Desk { info, told: Arc::clone(&told), journal });
+        let service = RegistrationServer::new(Desk { info, answer: Arc::clone(&answer), journal });
         let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             // The server ends only with this task.
             let _ = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
         });
-        Ok(Self { socket: socket.to_owned(), told, task: task.abort_handle() })
+        Ok(Self { socket: socket.to_owned(), answer, task: task.abort_handle() })
     }
 
     /// Waits until the node has accepted or refused the driver.
@@ -70,8 +70,8 @@ impl Registrar {
     /// # Errors
     /// When the node refused it.
     pub async fn registered(&self) -> Result<(), String> {
-        let mut told = self.told.subscribe();
-        match told.wait_for(Option::is_some).await {
+        let mut answers = self.answer.subscribe();
+        match answers.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone().unwrap_or(Ok(())),
             Err(_) => Err("the announcement was taken back".to_owned()),
         }
@@ -79,7 +79,7 @@ impl Registrar {
 
     /// Forgets the answer of a node that is started again.
     pub fn expect_again(&self) {
-        self.told.send_replace(None);
+        self.answer.send_replace(None);
     }
 }
 
@@ -93,7 +93,7 @@ impl Drop for Registrar {
 
 struct Desk {
     info: PluginInfo,
-    told: Told,
+    answer: Answer,
     journal: Journal,
 }
 
@@ -110,11 +110,11 @@ impl Registration for Desk {
         let status = status.into_inner();
         let error = Some(status.error).filter(|error| !error.is_empty());
         self.journal.process(Role::Driver, Lifecycle::Registered, error.clone());
-        let told = match status.plugin_registered {
+        let answer = match status.plugin_registered {
             true => Ok(()),
             false => Err(error.unwrap_or_else(|| "the node refused it".to_owned())),
         };
-        self.told.send_replace(Some(told));
+        self.answer.send_replace(Some(answer));
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

@@ -1,8 +1,8 @@
-//! A driver whose `/` is a directory of its own, such as its image unpacked, as a container gives it. Runs in the
+//! Starts a driver with a directory as its `/`, such as its unpacked image, as a container runtime does. Runs in the
 //! driver's first process, with one thread, and is then replaced by the driver.
 //!
-//! The node's root is the node's, both ways: what the driver mounts there appears on the node. What it writes to its
-//! `/` is its own and gone with it; the directory stays as it is.
+//! Mounts below the node's root propagate both ways: what the driver mounts there appears on the node. What the driver
+//! writes to its `/` goes into a layer that ends with it; the directory itself does not change.
 
 use std::fs;
 use std::io;
@@ -31,10 +31,10 @@ struct Orders {
     seen: Vec<PathBuf>,
     /// Whether the driver sees the files of its service account.
     service_account: bool,
-    /// The directory that becomes its `/`.
-    place: PathBuf,
+    /// The directory for the layers of its `/`.
+    layers: PathBuf,
     command: Vec<String>,
-    /// The directory in its root that it runs in.
+    /// The driver's working directory, as a path in its root.
     directory: PathBuf,
 }
 
@@ -51,15 +51,15 @@ pub(super) fn command(
     let seen = SEEN.into_iter().map(PathBuf::from).filter(|path| path.exists());
     let seen = seen.chain([layout.root().to_owned(), layout.driver_state()]).chain(opened.cloned());
     let seen = seen.collect();
-    let place = layout.state().join(if is_controller { "controller-root" } else { "root" });
+    let layers = layout.state().join(if is_controller { "controller-root" } else { "root" });
     let service_account = Path::new(Layout::SERVICE_ACCOUNT).is_dir() && manifest.wants_kubernetes();
     let directory = directory.unwrap_or(Path::new("/")).to_owned();
-    let orders = Orders { root: root.to_owned(), seen, service_account, place, command, directory };
+    let orders = Orders { root: root.to_owned(), seen, service_account, layers, command, directory };
     let orders = serde_json::to_string(&orders).expect("paths that came from text are text");
     vec!["/proc/self/exe".to_owned(), SUBCOMMAND.to_owned(), orders]
 }
 
-/// The process that becomes the driver. It returns only if it cannot.
+/// Becomes the driver. Returns only if that fails.
 pub(crate) fn main(orders: &str) -> ExitCode {
     let orders: Orders = match serde_json::from_str(orders) {
         Ok(orders) => orders,
@@ -70,8 +70,8 @@ pub(crate) fn main(orders: &str) -> ExitCode {
     };
     let root = orders.root.display();
     let Some((program, arguments)) = orders.command.split_first() else { return ExitCode::FAILURE };
-    if let Err((what, error)) = enter(&orders) {
-        eprintln!("error: cannot make `{root}` the driver's root: {what}: {error}");
+    if let Err((step, error)) = enter(&orders) {
+        eprintln!("error: cannot make `{root}` the driver's root: cannot {step}: {error}");
         return ExitCode::FAILURE;
     }
     let error = Command::new(program).args(arguments).exec();
@@ -79,18 +79,19 @@ pub(crate) fn main(orders: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The step that failed, and its error.
 type Failed = (String, io::Error);
 
 fn enter(orders: &Orders) -> Result<(), Failed> {
-    // Only clones that are made before have the node's mounts for their peers.
+    // Before unshare: only then are the clones peers of the node's mounts.
     let account = orders.service_account.then(|| PathBuf::from(Layout::SERVICE_ACCOUNT));
     let seen = orders.seen.iter().chain(&account).map(|path| Ok((path, cloned(path)?)));
     let seen = seen.collect::<Result<Vec<_>, Failed>>()?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(at("make a mount namespace"))?;
-    let alone = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, alone, None::<&str>).map_err(at("leave the peers of `/`"))?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(at("make all mounts private"))?;
 
-    let root = layered(&orders.root, &orders.place)?;
+    let root = layered(&orders.root, &orders.layers)?;
     for (path, tree) in seen {
         let target = inside(&root, path);
         let made = match path.is_dir() {
@@ -99,16 +100,17 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
         };
         made.map_err(at(format!("make `{}`", path.display())))?;
         move_mount(&tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(at(format!("show `{}`", path.display())))?;
+            .map_err(at(format!("mount `{}` in it", path.display())))?;
     }
     nix::unistd::chdir(&root).map_err(at("enter it"))?;
-    nix::unistd::pivot_root(".", ".").map_err(at("change to it"))?;
-    umount2(".", MntFlags::MNT_DETACH).map_err(at("leave the old one"))?;
+    nix::unistd::pivot_root(".", ".").map_err(at("pivot to it"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(at("unmount the old root"))?;
     let directory = orders.directory.display().to_string();
-    nix::unistd::chdir(&orders.directory).map_err(at(format!("enter its directory `{directory}`")))
+    nix::unistd::chdir(&orders.directory).map_err(at(format!("enter the working directory `{directory}`")))
 }
 
-/// The path in the root before that becomes `/`. Links are resolved in it: `/var/run` is an absolute link in most images.
+/// The path below `root`, before that becomes `/`. `/var/run` stands for `/run` if it is a link, as in most images: the
+/// link is absolute and would lead out of `root`.
 fn inside(root: &Path, path: &Path) -> PathBuf {
     let path = match path.strip_prefix("/var/run") {
         Ok(below) if root.join("var/run").is_symlink() => Path::new("run").join(below),
@@ -124,21 +126,21 @@ fn cloned(path: &Path) -> Result<OwnedFd, Failed> {
 }
 
 /// An overlay over the directory, which takes all writes.
-fn layered(root: &Path, place: &Path) -> Result<PathBuf, Failed> {
-    fs::create_dir_all(place).map_err(at("make a place for it"))?;
-    mount(Some("driver"), place, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+fn layered(root: &Path, layers: &Path) -> Result<PathBuf, Failed> {
+    fs::create_dir_all(layers).map_err(at("make the directory for its layers"))?;
+    mount(Some("driver"), layers, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
         .map_err(at("mount a tmpfs"))?;
-    let [upper, work, whole] = ["upper", "work", "whole"].map(|name| place.join(name));
+    let [upper, work, whole] = ["upper", "work", "whole"].map(|name| layers.join(name));
     for directory in [&upper, &work, &whole] {
         fs::create_dir(directory).map_err(at("make a layer"))?;
     }
     let escaped = root.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
-    let layers = format!("lowerdir={escaped},upperdir={},workdir={}", upper.display(), work.display());
-    mount(Some("driver"), &whole, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))
-        .map_err(at("lay a layer over it"))?;
+    let options = format!("lowerdir={escaped},upperdir={},workdir={}", upper.display(), work.display());
+    mount(Some("driver"), &whole, Some("overlay"), MsFlags::empty(), Some(options.as_str()))
+        .map_err(at("mount an overlay over it"))?;
     Ok(whole)
 }
 
-fn at<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Failed {
-    move |error| (what.into(), error.into())
+fn at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> Failed {
+    move |error| (step.into(), error.into())
 }

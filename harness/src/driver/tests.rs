@@ -34,13 +34,13 @@ async fn start(options: DriverOptions) -> Result<Driver, DriverError> {
 #[tokio::test]
 async fn driver_runs_in_the_directory_of_its_manifest() {
     let directory = tempfile::tempdir().unwrap();
-    let mut told = options(directory.path(), "sh -c 'echo runs in $PWD; exit 3' {endpoint}");
-    told.manifest.directory = Some("{state}".into());
-    let state = told.layout.driver_state().display().to_string();
-    let error = start(told.clone()).await.unwrap_err();
+    let mut options = options(directory.path(), "sh -c 'echo runs in $PWD; exit 3' {endpoint}");
+    options.manifest.directory = Some("{state}".into());
+    let state = options.layout.driver_state().display().to_string();
+    let error = start(options.clone()).await.unwrap_err();
     assert_eq!(error.tail(), [format!("runs in {state}")], "{error}");
-    told.manifest.directory = Some("/no/such/place".into());
-    let error = start(told).await.unwrap_err();
+    options.manifest.directory = Some("/no/such/place".into());
+    let error = start(options).await.unwrap_err();
     assert!(error.to_string().contains("the directory that it runs in, `/no/such/place`"), "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("prepare")));
 }
@@ -73,7 +73,7 @@ async fn a_file_that_is_no_program() {
 }
 
 #[tokio::test]
-async fn a_driver_that_exits_at_once_is_told_with_its_last_words() {
+async fn exit_of_a_driver_is_reported_with_its_last_words() {
     let directory = tempfile::tempdir().unwrap();
     let command = "sh -c 'echo first; echo cannot find my license >&2; exit 3'";
     let error = start(options(directory.path(), command)).await.unwrap_err();
@@ -104,7 +104,7 @@ async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
     let mark = directory.path().join("pid");
     let command = format!("sh -c 'sleep 1000 & echo $! > {}; wait'", mark.display());
     let error = start(options(directory.path(), &command)).await.unwrap_err();
-    // The machine may be too busy to tell.
+    // The machine may be too busy for this to show.
     let error = match error {
         DriverError::Overloaded { source, .. } => *source,
         error => error,
@@ -119,7 +119,7 @@ async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn driver_that_was_told_its_socket_is_given_more_time() {
+async fn driver_that_got_its_socket_is_given_more_time() {
     let directory = tempfile::tempdir().unwrap();
     for (command, hint) in [
         ("sleep 1000", "add `{socket}` or `{endpoint}`"),
@@ -131,7 +131,7 @@ async fn driver_that_was_told_its_socket_is_given_more_time() {
 }
 
 #[test]
-fn an_exit_is_told_in_two_words() {
+fn exit_is_described_in_two_words() {
     assert_eq!(Exit::Signal(9).to_string(), "signal 9");
     assert_eq!(Exit::Status(1).to_string(), "status 1");
 }
@@ -210,7 +210,7 @@ fn chore(directory: &Path, command: &str) -> Chore {
 }
 
 #[test]
-fn failed_command_is_told_with_its_last_words() {
+fn failed_command_is_reported_with_its_last_words() {
     let directory = tempfile::tempdir().unwrap();
     chore(directory.path(), "test $A = b && touch here").run().unwrap();
     assert!(directory.path().join("here").exists());

@@ -30,7 +30,7 @@ pub enum FaultDiskError {
         source: io::Error,
     },
     /// The fault file system.
-    #[error("cannot have a file that fails as told")]
+    #[error("cannot mount a file that fails on order")]
     Fs(#[from] FaultFsError),
     #[error("cannot have a device over it")]
     Device(#[from] LoopError),
@@ -52,7 +52,7 @@ impl FaultDisk {
         let shown = fs.path().join(FILE);
         let file = File::options().read(true).write(true).open(&shown);
         let file = file.map_err(|source| FaultDiskError::Path { path: shown, source })?;
-        // Past the page cache: what the device is told to write is what the rules see, at once and as it is.
+        // Past the page cache: each write to the device reaches the rules at once and unchanged.
         let options = LoopOptions { direct_io: true, ..LoopOptions::default() };
         Ok(FaultDisk { device: LoopDevice::over(file, &options)?, fs })
     }

@@ -1,4 +1,4 @@
-//! Calls that were left hanging.
+//! Calls that hang until the file system releases them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +6,12 @@ use fuser::Errno;
 
 type Answer = Box<dyn FnOnce(Errno) + Send>;
 
-/// The answers that were not given yet. Dropped, they fail by themselves.
+/// The answers that are held back. An answer that is dropped fails its call.
 #[derive(Default)]
 pub(super) struct Held(Mutex<Vec<Answer>>);
 
 impl Held {
-    /// Keeps an answer back.
+    /// Holds an answer back.
     pub(super) fn hold(&self, answer: impl FnOnce(Errno) + Send + 'static) {
         self.lock().push(Box::new(answer));
     }
@@ -21,7 +21,7 @@ impl Held {
         self.lock().len()
     }
 
-    /// Gives all of them, as an error.
+    /// Answers all held calls with EIO.
     pub(super) fn release(&self) {
         let held = std::mem::take(&mut *self.lock());
         for answer in held {

@@ -43,7 +43,7 @@ pub enum Fault {
     Delay(u64),
     /// The call is not answered until it is released.
     Hang,
-    /// Only this number of bytes is written, and the answer says so.
+    /// Only this number of bytes is written and reported as written.
     Short(u64),
     /// Only this number of bytes is written, and the answer says all.
     Torn(u64),

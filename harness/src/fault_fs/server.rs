@@ -297,14 +297,14 @@ impl Filesystem for Mirror {
             Fate::Lost => &[],
             _ => data,
         };
-        let told = if matches!(fate, Fate::Short(_)) { kept.len() } else { data.len() };
+        let reported = if matches!(fate, Fate::Short(_)) { kept.len() } else { data.len() };
         let written = self.handle(fh).and_then(|handle| match kept {
             [] => Ok(()),
             kept => self.change(handle.inode, &Record::Write { offset, data: kept.into() }, || {
                 handle.file.write_all_at(kept, offset)
             }),
         });
-        answer(reply, written, |reply, ()| reply.written(told as u32));
+        answer(reply, written, |reply, ()| reply.written(reported as u32));
     }
 
     fn flush(

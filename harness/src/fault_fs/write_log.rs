@@ -255,7 +255,7 @@ mod tests {
         let image = dir.path().join("image");
         log.replay(cut, &image).unwrap();
         let bytes = std::fs::read(image).unwrap();
-        // The first byte of each sector tells all.
+        // The first byte of each sector is enough.
         bytes.iter().copied().step_by(4096).collect()
     }
 

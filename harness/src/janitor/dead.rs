@@ -1,4 +1,4 @@
-//! Dead runs as they are told before anything is undone, and the report directories of runs that have ended. Looks only,
+//! Dead runs, as listed before anything is undone, and the report directories of runs that have ended. Looks only,
 //! but for [`Report::remove`].
 
 use std::fs;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_run_is_told_with_its_author_and_stays() {
+    fn dead_run_is_listed_with_its_author_and_stays() {
         let base = tempfile::tempdir().unwrap();
         let alive = Run::begin(Place::choose_in(base.path())).unwrap();
         let dead = Run::begin(Place::choose_in(base.path())).unwrap();

@@ -78,7 +78,7 @@ impl<'a> Driver<'a> {
             let request =
                 v1::NodeUnpublishVolumeRequest { volume_id: at.volume.clone(), target_path: at.path.clone() };
             let call = || async { node().node_unpublish_volume(within(request.clone(), CALL)).await };
-            tell(undone, format!("unpublished {} at {}", at.volume, at.path), call).await;
+            note(undone, format!("unpublished {} at {}", at.volume, at.path), call).await;
         }
         for at in &debts.staged {
             let request = v1::NodeUnstageVolumeRequest {
@@ -86,7 +86,7 @@ impl<'a> Driver<'a> {
                 staging_target_path: at.path.clone(),
             };
             let call = || async { node().node_unstage_volume(within(request.clone(), CALL)).await };
-            tell(undone, format!("unstaged {} at {}", at.volume, at.path), call).await;
+            note(undone, format!("unstaged {} at {}", at.volume, at.path), call).await;
         }
         for on in &debts.attached {
             let request = v1::ControllerUnpublishVolumeRequest {
@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
             };
             let call =
                 || async { controller().controller_unpublish_volume(within(request.clone(), CALL)).await };
-            tell(undone, format!("detached {} from {}", on.volume, on.node), call).await;
+            note(undone, format!("detached {} from {}", on.volume, on.node), call).await;
         }
         let mut volumes: Vec<String> = debts.volumes.iter().cloned().collect();
         for (name, request) in &debts.unsure {
@@ -107,7 +107,7 @@ impl<'a> Driver<'a> {
             let secrets = secrets(self.secrets.provision.as_ref());
             let request = v1::DeleteVolumeRequest { volume_id, secrets };
             let call = || async { controller().delete_volume(within(request.clone(), CALL)).await };
-            tell(undone, line, call).await;
+            note(undone, line, call).await;
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Driver<'a> {
 /// Says what was undone, or why not. What the driver no longer knows is undone.
 ///
 /// A driver may still be at work on the call that the dead run has made last, and is then asked again.
-async fn tell<T, F>(undone: &mut Undone, line: String, ask: impl Fn() -> F)
+async fn note<T, F>(undone: &mut Undone, line: String, ask: impl Fn() -> F)
 where
     F: Future<Output = Result<tonic::Response<T>, Status>>,
 {

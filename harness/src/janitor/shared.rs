@@ -15,7 +15,7 @@ use crate::loop_device::LOOP_MAJOR;
 use crate::loop_device::table::{self, BoundLoop};
 use crate::observe::{self, Device, Mount};
 
-/// A node's root on the machine, as the ledger tells of it.
+/// A node's root on the machine, as the ledger names it.
 struct Root<'a> {
     path: &'a Path,
     /// The newest attachment of any disk when it was made.
@@ -91,7 +91,7 @@ fn locks(root: &Root<'_>, shown: &BTreeSet<Device>) -> Vec<BoundLoop> {
     table::bound().into_iter().filter(is_lock).collect()
 }
 
-/// Whether an attachment is from after a moment. Where that cannot be told, it is a stranger's.
+/// Whether an attachment is from after a moment. If that is unknown, it counts as a stranger's.
 fn is_younger(bound: &BoundLoop, since: Option<u64>) -> bool {
     bound.sequence.zip(since).is_some_and(|(sequence, since)| sequence > since)
 }

@@ -111,7 +111,7 @@ fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
     }
 }
 
-/// Removes the directories of logs that the user neither asked for nor was told to read.
+/// Removes the directories of logs that the user did not ask for, and that no report names.
 fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
     let run = dir.file_name().unwrap_or_default().to_string_lossy();
     for entry in entries {

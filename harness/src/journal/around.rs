@@ -69,7 +69,7 @@ struct Entry {
 /// Something of the machine that a call can leave behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thing {
-    /// An attachment of a loop device: its number, and the sequence that tells it from others.
+    /// An attachment of a loop device: its number, and the sequence that distinguishes it from others.
     Loop(u32, Option<u64>),
     Process(i32),
 }
@@ -143,7 +143,7 @@ impl Around {
         // The look is taken before the start of its own call is a line.
         let is_own = |line: &&TraceLine| matches!(&line.event, Event::RpcStart(start) if start.id == id);
         let meanwhile: Vec<&TraceLine> = trace.iter().filter(|line| !is_own(line)).collect();
-        // A case may break what it likes, and a node that dies no longer tells what it does.
+        // A case may break what it likes, and a node that dies announces nothing any more.
         if meanwhile.iter().any(|line| {
             matches!(line.event, Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_))
         }) {
@@ -171,34 +171,34 @@ impl Around {
         // Only calls that name the path touch the file at it.
         let alone_here = self.others != Others::Here && !meanwhile.iter().any(|line| self.is_named_by(line));
         let mut found = Vec::new();
-        let mut tell = |path: PathBuf, how, named| {
+        let mut add = |path: PathBuf, how, named| {
             let path = path.to_string_lossy().into_owned();
             found.push(Touched { method: method.to_owned(), id, path, how, named });
         };
         for (name, before) in self.entries.iter().filter(|(name, _)| *name != own) {
             let path = parent.join(name);
             if (alone || name == RECORD) && !is_announced(&meanwhile, &path) {
-                change(before, now.get(name)).into_iter().for_each(|how| tell(path.clone(), how, false));
+                change(before, now.get(name)).into_iter().for_each(|how| add(path.clone(), how, false));
             }
         }
         let (before, after) = (self.entries.get(own), now.get(own));
         let is_a_device = after.and_then(|after| after.kind).is_some_and(|kind| kind.is_block_device());
         if is_block && is_ok && alone_here && !is_mounted && !is_a_device && !is_link(after) {
-            tell(self.path.clone(), Touch::NoDevice, true);
+            add(self.path.clone(), Touch::NoDevice, true);
         }
         match method {
             "NodePublishVolume" if before.is_none() && after.is_some() => _ = made.insert(self.path.clone()),
             "NodeUnpublishVolume" if after.is_none() => _ = made.remove(&self.path),
             "NodeUnpublishVolume" if is_ok && alone_here && !is_mounted && made.contains(&self.path) => {
-                tell(self.path.clone(), Touch::Kept, true);
+                add(self.path.clone(), Touch::Kept, true);
             }
             "NodeUnstageVolume" if is_ok && alone_here && before.is_some() && after.is_none() => {
-                tell(self.path.clone(), Touch::Removed, true);
+                add(self.path.clone(), Touch::Removed, true);
             }
             _ => {}
         }
         if alone_here && is_link(after) && !is_link(before) {
-            tell(self.path.clone(), Touch::Linked, true);
+            add(self.path.clone(), Touch::Linked, true);
         }
         found
     }
@@ -310,10 +310,10 @@ mod tests {
         ) -> Vec<(Touch, bool)> {
             let around = Around::look(&self.target(), self.root(), 0, Others::None);
             act();
-            self.told(&around, method, serde_json::json!({ "targetPath": self.target() }), made)
+            self.touched(&around, method, serde_json::json!({ "targetPath": self.target() }), made)
         }
 
-        fn told(
+        fn touched(
             &self,
             around: &Around,
             method: &str,
@@ -345,7 +345,7 @@ mod tests {
             act();
             let block =
                 serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
-            ground.told(&around, "NodePublishVolume", block, &mut BTreeSet::new())
+            ground.touched(&around, "NodePublishVolume", block, &mut BTreeSet::new())
         };
         let no_device = [(Touch::NoDevice, true)];
         assert_eq!(publish(&|| {}), no_device, "nothing is there");
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_above_the_target_that_becomes_a_link_is_told_alone() {
+    fn directory_above_the_target_that_becomes_a_link_is_reported_alone() {
         let mut made = BTreeSet::new();
         let ground = Ground::new();
         let aside = ground.root().join("aside");

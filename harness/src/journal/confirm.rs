@@ -61,7 +61,7 @@ fn backs(file: &Path, device: &Path) -> bool {
     sysfs(device, "backing_file").is_some_and(|backing| Path::new(&backing) == file)
 }
 
-/// Whether the loop device has let go of the file, or will at its last close: a device that was told to go
+/// Whether the loop device has let go of the file, or will at its last close: a device that was detached
 /// stays bound as long as any process, such as udev, has it open. Over another file, it has been taken by the next,
 /// whose file may well have the same name in another sandbox.
 fn is_unbound(device: &Path, held: Option<&Path>, inode: Option<&str>) -> bool {

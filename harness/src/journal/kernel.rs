@@ -55,7 +55,7 @@ impl Witness for MountWatch {
     }
 }
 
-/// A mount that came and went between two looks has no description, and nothing to be told of.
+/// A mount that came and went between two looks has no description and is left out.
 fn seen(event: MountEvent, seen_by: observe::Witness) -> Vec<Seen> {
     let Some(mount) = event.mount else { return Vec::new() };
     let pid = Some(event.pid).filter(|pid| *pid != 0);

@@ -80,8 +80,8 @@ impl Own {
     pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
         for (path, how) in self.changes() {
             self.entries.remove(&path);
-            let is_told = self.suspects.get(&path).is_some_and(|change| change.is_sure);
-            if !is_told && !excused.clone().any(|excused| path.starts_with(excused)) {
+            let is_reported = self.suspects.get(&path).is_some_and(|change| change.is_sure);
+            if !is_reported && !excused.clone().any(|excused| path.starts_with(excused)) {
                 self.suspects.insert(path, Change { how, seen: Instant::now(), is_sure: false });
             }
         }
@@ -98,7 +98,7 @@ impl Own {
         self.suspects.values().any(|change| !change.is_sure)
     }
 
-    /// A node that is gone has told nothing of what it did last.
+    /// A node that has ended may not have announced its last changes.
     pub(super) fn forget_suspects(&mut self) {
         self.suspects.retain(|_, change| change.is_sure);
     }
@@ -107,13 +107,13 @@ impl Own {
     pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<(Meddling, String)> {
         let is_due =
             |_: &PathBuf, change: &mut Change| !is_at_work || change.is_sure || change.seen.elapsed() > SOON;
-        let mut told: Vec<(PathBuf, Meddling)> = Vec::new();
+        let mut reported: Vec<(PathBuf, Meddling)> = Vec::new();
         for (path, change) in self.suspects.extract_if(.., is_due) {
-            if !told.iter().any(|(top, _)| path.starts_with(top)) {
-                told.push((path, change.how));
+            if !reported.iter().any(|(top, _)| path.starts_with(top)) {
+                reported.push((path, change.how));
             }
         }
-        told.into_iter().map(|(path, how)| (how, path.display().to_string())).collect()
+        reported.into_iter().map(|(path, how)| (how, path.display().to_string())).collect()
     }
 
     fn changes(&self) -> Vec<(PathBuf, Meddling)> {

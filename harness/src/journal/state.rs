@@ -89,8 +89,8 @@ impl State {
     pub(super) fn look_at_context(&mut self, method: &str, answer: &Value) {
         let contexts = [&answer["volume"]["volumeContext"], &answer["publishContext"]];
         let texts = contexts.into_iter().filter(|context| context.is_object()).map(ToString::to_string);
-        let told = texts.filter_map(|text| self.masks.confided_in(&text)).collect::<Vec<_>>();
-        self.gathered.secrets_in_contexts.extend(told.into_iter().map(|key| (method.to_owned(), key)));
+        let exposed = texts.filter_map(|text| self.masks.confided_in(&text)).collect::<Vec<_>>();
+        self.gathered.secrets_in_contexts.extend(exposed.into_iter().map(|key| (method.to_owned(), key)));
     }
 
     pub(super) fn length(&self) -> usize {

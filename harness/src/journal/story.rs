@@ -1,7 +1,7 @@
 //! The story: what happened, for people, the same in every run.
 //!
 //! One line for each call that changes something and for each change at a path the node owns or checks.
-//! Volumes are told one after the other, since what happens to two of them has no order to rely on; within
+//! The story has one volume after the other, since what happens to two of them has no order to rely on; within
 //! a volume the order is the journal's. How a driver does its work, what it mounts elsewhere and how it
 //! stages, is left out, so that one story fits every driver. Touches nothing.
 
@@ -27,13 +27,13 @@ pub struct Story {
 #[derive(Debug)]
 pub struct Teller {
     symbols: Symbols,
-    /// Calls that had not ended when they were told.
+    /// Calls that had not ended at the end of the last story.
     open: BTreeMap<u64, Call>,
     /// The backing file of each loop device, by the device's path.
     locks: BTreeMap<String, String>,
     /// Global map directories that are there.
     maps: BTreeSet<String>,
-    /// The processes that were told to end.
+    /// The processes that the harness has ended.
     expected: BTreeSet<Role>,
     unexplained: Unexplained,
     show_private: bool,
@@ -47,82 +47,82 @@ struct Line {
     what: String,
     rest: String,
     call: Option<Call>,
-    /// The target, for a mount whose options may be told in the same line.
+    /// The target, for a mount whose later options change this line.
     mount: Option<u64>,
 }
 
 impl Teller {
-    /// A teller that leaves out what is the driver's own affair.
+    /// A teller that leaves out the driver's own mounts.
     pub fn new(symbols: Symbols) -> Self {
         let (open, locks, maps, expected) = Default::default();
         let unexplained = Unexplained::recording(&symbols.root().to_string_lossy());
         Self { symbols, open, locks, maps, expected, unexplained, show_private: false }
     }
 
-    /// Whether to tell the driver's own affairs, too.
+    /// Sets whether the story has the driver's own mounts, too.
     pub fn show_private(&mut self, show: bool) {
         self.show_private = show;
     }
 
     /// The story of these lines.
-    pub fn tell(&mut self, lines: &[TraceLine]) -> Story {
-        let mut told = Vec::new();
-        for line in lines {
-            self.add(&line.event, line.t_ms, &mut told);
-            for found in self.unexplained.event(line) {
+    pub fn tell(&mut self, trace: &[TraceLine]) -> Story {
+        let mut lines = Vec::new();
+        for traced in trace {
+            self.add(&traced.event, traced.t_ms, &mut lines);
+            for found in self.unexplained.event(traced) {
                 let verb = match found.kind {
                     witnessed::Kind::Stray => "stray",
                     witnessed::Kind::Phantom => "phantom",
                 };
-                told.push(self.irregular(verb, &found.what.what));
+                lines.push(self.irregular(verb, &found.what.what));
             }
         }
-        fold_retries(&mut told);
+        fold_retries(&mut lines);
         // A stable sort: within a volume the order stays the journal's. What concerns no volume comes last.
-        told.sort_by(|a, b| (a.group.is_empty(), &a.group).cmp(&(b.group.is_empty(), &b.group)));
-        Story { lines: told }
+        lines.sort_by(|a, b| (a.group.is_empty(), &a.group).cmp(&(b.group.is_empty(), &b.group)));
+        Story { lines }
     }
 
-    fn add(&mut self, event: &Event, t_ms: f64, told: &mut Vec<Line>) {
+    fn add(&mut self, event: &Event, t_ms: f64, lines: &mut Vec<Line>) {
         match event {
             Event::RpcStart(start) => {
                 if let Some(call) = Call::start(start, t_ms, &self.symbols) {
                     self.open.insert(start.id, call.clone());
-                    told.push(Line::of_call(call));
+                    lines.push(Line::of_call(call));
                 }
             }
             Event::RpcEnd(end) => {
                 let Some(mut call) = self.open.remove(&end.id) else { return };
                 call.end(end, t_ms, &self.symbols);
-                match told.iter_mut().find(|line| line.is_call(end.id)) {
+                match lines.iter_mut().find(|line| line.is_call(end.id)) {
                     Some(line) => line.call = Some(call),
-                    // Its start was told in an earlier story, as being under way.
-                    None => told.push(Line::of_call(call)),
+                    // An earlier story has its start.
+                    None => lines.push(Line::of_call(call)),
                 }
             }
-            Event::MountAdd(mount) => self.add_mount(mount, told),
-            Event::MountChg(mount) => self.change_mount(mount, told),
+            Event::MountAdd(mount) => self.add_mount(mount, lines),
+            Event::MountChg(mount) => self.change_mount(mount, lines),
             Event::MountDel(gone)
-                if gone.by != Actor::Node && self.tells(&gone.target, gone.by, &gone.seen_by) =>
+                if gone.by != Actor::Node && self.is_in_story(&gone.target, gone.by, &gone.seen_by) =>
             {
-                self.at(&gone.target, "umount", String::new(), told);
+                self.at(&gone.target, "umount", String::new(), lines);
             }
-            Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
+            Event::Effect(effect) if effect.confirmed => self.add_effect(effect, lines),
             Event::Process(edge) if matches!(edge.edge, Lifecycle::Kill | Lifecycle::Terminate) => {
                 self.expected.insert(edge.who);
             }
             // Only an unexpected end is news.
             Event::Process(edge) if edge.edge == Lifecycle::Exit && !self.expected.remove(&edge.who) => {
                 let rest = edge.status.clone().unwrap_or_default();
-                told.push(Line::new("", "exit", edge.who.to_string(), rest));
+                lines.push(Line::new("", "exit", edge.who.to_string(), rest));
             }
             _ => {}
         }
     }
 
-    /// A mount of the node is told when the node announces it; one without a reason is told as a stray.
-    fn add_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
-        if mount.by == Actor::Node || !self.tells(&mount.target, mount.by, &mount.seen_by) {
+    /// Adds a mount. A mount of the node is added when the node announces it, and one without a reason as a stray.
+    fn add_mount(&mut self, mount: &Mount, lines: &mut Vec<Line>) {
+        if mount.by == Actor::Node || !self.is_in_story(&mount.target, mount.by, &mount.seen_by) {
             return;
         }
         let Some(place) = self.symbols.place(Path::new(&mount.target)) else { return };
@@ -136,13 +136,13 @@ impl Teller {
         };
         if let Some(mut line) = self.line_at(&mount.target, verb, rest) {
             line.mount = Some(mount.id);
-            told.push(line);
+            lines.push(line);
         }
     }
 
-    /// Whether a mount event is told. If its process is unknown or gone, such as a helper of mount(8), a mount at the
-    /// node's own paths is told when the node announces it.
-    fn tells(&self, target: &str, by: Actor, seen_by: &str) -> bool {
+    /// Whether a mount event is in the story. If its process is unknown or gone, such as a helper of mount(8), a mount at
+    /// the node's own paths is added when the node announces it.
+    fn is_in_story(&self, target: &str, by: Actor, seen_by: &str) -> bool {
         let place = self.symbols.place(Path::new(target));
         (seen_by != "poll" && by != Actor::Unknown)
             || !matches!(
@@ -151,49 +151,49 @@ impl Teller {
             )
     }
 
-    /// A mount that was told to appear is told with the options it has in the end.
-    fn change_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
+    /// Gives the line of a mount its final options.
+    fn change_mount(&mut self, mount: &Mount, lines: &mut Vec<Line>) {
         let rest = if is_read_only(mount) { "ro" } else { "rw" };
-        match told.iter_mut().rfind(|line| line.mount == Some(mount.id) && line.verb == "mount") {
+        match lines.iter_mut().rfind(|line| line.mount == Some(mount.id) && line.verb == "mount") {
             Some(line) => line.rest = if rest == "ro" { rest.to_owned() } else { String::new() },
-            None if mount.by != Actor::Node => self.at(&mount.target, "remount", rest.to_owned(), told),
+            None if mount.by != Actor::Node => self.at(&mount.target, "remount", rest.to_owned(), lines),
             None => {}
         }
     }
 
-    fn add_effect(&mut self, effect: &Effect, told: &mut Vec<Line>) {
+    fn add_effect(&mut self, effect: &Effect, lines: &mut Vec<Line>) {
         let field = |key: &str| effect.fields.get(key).cloned();
         let source = effect.source.clone().unwrap_or_default();
         match effect.effect {
-            EffectKind::Bind => self.at(&effect.path, "bind", format!("=  {}", self.source(&source)), told),
-            EffectKind::Mount => self.at(&effect.path, "mount", field("fstype").unwrap_or_default(), told),
-            EffectKind::Umount => self.at(&effect.path, "umount", String::new(), told),
+            EffectKind::Bind => self.at(&effect.path, "bind", format!("=  {}", self.source(&source)), lines),
+            EffectKind::Mount => self.at(&effect.path, "mount", field("fstype").unwrap_or_default(), lines),
+            EffectKind::Umount => self.at(&effect.path, "umount", String::new(), lines),
             EffectKind::Link => {
                 let to = field("to").map(|to| self.symbols.path(Path::new(&to))).unwrap_or_default();
-                self.at(&effect.path, "link", format!("->  {to}"), told);
+                self.at(&effect.path, "link", format!("->  {to}"), lines);
             }
-            EffectKind::Unlink => self.at(&effect.path, "unlink", String::new(), told),
+            EffectKind::Unlink => self.at(&effect.path, "unlink", String::new(), lines),
             EffectKind::Lock => {
                 self.locks.insert(source, effect.path.clone());
-                self.at(&effect.path, "lock", String::new(), told);
+                self.at(&effect.path, "lock", String::new(), lines);
             }
             EffectKind::Unlock => {
                 let held = self.locks.remove(&effect.path).unwrap_or_else(|| effect.path.clone());
-                self.at(&held, "unlock", String::new(), told);
+                self.at(&held, "unlock", String::new(), lines);
             }
             EffectKind::Mkdir if self.is_map(&effect.path) => _ = self.maps.insert(effect.path.clone()),
             EffectKind::Mkdir if self.is_directory(&effect.path) => {
-                self.at(&effect.path, "mkdir", String::new(), told)
+                self.at(&effect.path, "mkdir", String::new(), lines)
             }
             EffectKind::Rmdir | EffectKind::Remove if self.is_directory(&effect.path) => {
-                self.at(&effect.path, "rmdir", String::new(), told);
+                self.at(&effect.path, "rmdir", String::new(), lines);
             }
             EffectKind::Rmdir | EffectKind::Remove => {
                 // The map directory may go alone or with the directory around it.
                 let inside = format!("{}/dev", effect.path);
                 for map in [&effect.path, &inside] {
                     if self.maps.remove(map) {
-                        self.at(map, "rmdir", String::new(), told);
+                        self.at(map, "rmdir", String::new(), lines);
                     }
                 }
             }
@@ -221,8 +221,8 @@ impl Teller {
         }
     }
 
-    fn at(&self, path: &str, verb: &'static str, rest: String, told: &mut Vec<Line>) {
-        told.extend(self.line_at(path, verb, rest));
+    fn at(&self, path: &str, verb: &'static str, rest: String, lines: &mut Vec<Line>) {
+        lines.extend(self.line_at(path, verb, rest));
     }
 
     fn line_at(&self, path: &str, verb: &'static str, rest: String) -> Option<Line> {
@@ -296,8 +296,8 @@ impl Story {
         let width = widest.unwrap_or_default().max(20).next_multiple_of(4);
         let mut text = String::new();
         for line in &self.lines {
-            let told = format!("{:<6} {:<width$}{}", line.verb, line.what, line.rest(spans));
-            text += told.trim_end();
+            let row = format!("{:<6} {:<width$}{}", line.verb, line.what, line.rest(spans));
+            text += row.trim_end();
             text.push('\n');
         }
         text
@@ -311,10 +311,10 @@ impl fmt::Display for Story {
 }
 
 /// Merges each failed attempt with the one before it, if nothing else happened to the volume in between.
-fn fold_retries(told: &mut Vec<Line>) {
+fn fold_retries(lines: &mut Vec<Line>) {
     let mut last: BTreeMap<String, usize> = BTreeMap::new();
-    let mut kept: Vec<Line> = Vec::with_capacity(told.len());
-    for line in told.drain(..) {
+    let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
+    for line in lines.drain(..) {
         let before = last.get(&line.group).map(|at| &mut kept[*at]);
         if let (Some(call), Some(Line { call: Some(earlier), .. })) = (&line.call, before)
             && earlier.absorbs(call)
@@ -324,7 +324,7 @@ fn fold_retries(told: &mut Vec<Line>) {
         last.insert(line.group.clone(), kept.len());
         kept.push(line);
     }
-    *told = kept;
+    *lines = kept;
 }
 
 fn is_read_only(mount: &Mount) -> bool {

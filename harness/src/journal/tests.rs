@@ -1,4 +1,4 @@
-//! Order, claims, strays and phantoms, from a witness that says what a test tells it.
+//! Order, claims, strays and phantoms, from a witness whose events a test sends.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -107,7 +107,7 @@ fn a_mount_stands_between_the_edges_of_the_call_that_made_it() {
 }
 
 #[test]
-fn a_mount_the_node_announces_is_told_once() {
+fn announced_mount_is_in_the_story_once() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();
     assert!(journal.effect(announce("mount", TARGET)));
@@ -353,7 +353,7 @@ fn entry_of_the_node_that_is_removed_between_calls_is_a_stray() {
         change(&record);
         let what = format!("{verb} {}", record.display());
         assert_eq!(irregular(&journal), [Irregular { what, by: Actor::Driver }]);
-        assert_eq!(irregular(&journal).len(), 1, "it is told once");
+        assert_eq!(irregular(&journal).len(), 1, "it is reported once");
     }
 }
 
@@ -457,11 +457,11 @@ fn driver_that_covers_or_takes_away_the_nodes_root_has_no_excuse() {
     // A place of its own.
     kernel.send(added("/var/lib/kubelet/plugins/my.csi/data", 0)).unwrap();
     journal.rpc_end(call, ok());
-    let told: Vec<String> = irregular(&journal).into_iter().map(|found| found.what).collect();
-    assert_eq!(told, ["mount /var/lib/kubelet", "mount /var/lib/kubelet/plugins"]);
+    let found: Vec<String> = irregular(&journal).into_iter().map(|found| found.what).collect();
+    assert_eq!(found, ["mount /var/lib/kubelet", "mount /var/lib/kubelet/plugins"]);
 }
 
-/// A look in the midst of things does not tell what the node may explain in a moment.
+/// A look while the node works does not report changes that the node may explain in a moment.
 #[tokio::test]
 async fn node_has_time_to_say_what_it_did() {
     let (_scratch, journal, record) = with_record();

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// Longest command line that is told.
+/// The longest command line that is shown.
 const LENGTH: usize = 120;
 
 /// The process that began a run.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn age_has_one_unit() {
-        let told = [5, 119, 120, 7_199, 7_200, 172_800].map(|seconds| age(Duration::from_secs(seconds)));
-        assert_eq!(told, ["5 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+        let ages = [5, 119, 120, 7_199, 7_200, 172_800].map(|seconds| age(Duration::from_secs(seconds)));
+        assert_eq!(ages, ["5 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 }

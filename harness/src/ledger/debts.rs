@@ -17,7 +17,7 @@ use super::{Entry, Ledger};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Asked {
-    /// A volume is about to be created. If the answer is lost, only a repeated request tells its id.
+    /// A volume is about to be created. If the answer is lost, only a repeated request returns its id.
     Create {
         /// The name in the request.
         name: String,

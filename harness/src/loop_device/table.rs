@@ -20,7 +20,7 @@ pub struct BoundLoop {
     pub inode: u64,
     /// The device the backing file is, when it is a device node itself: a loop over a loop.
     pub over: Option<Device>,
-    /// The path of the backing file as the kernel tells it to us: without its beginning if the mount is gone
+    /// The path of the backing file as the kernel shows it to this process: without its beginning if the mount is gone
     /// from our namespace, with ` (deleted)` if the file has no name any more.
     pub backing: PathBuf,
     /// A number that no other attachment on this machine has had since it booted.

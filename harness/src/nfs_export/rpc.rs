@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_in_both_ways() {
+    fn ports_are_answered_in_both_versions() {
         let tail = |question| answer(question, None)[24..].to_vec();
         assert_eq!(tail(question(RPCBIND, 2, 3, MOUNT)), words(&[20_048]));
         assert_eq!(tail(question(RPCBIND, 4, 3, 100_003)), text("127.0.0.1.8.1"));

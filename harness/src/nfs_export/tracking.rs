@@ -1,4 +1,4 @@
-//! The part of `nfsdcld` that ends the grace period. That daemon tells a server its earlier clients.
+//! The part of `nfsdcld` that ends the grace period. That daemon gives a server the list of its earlier clients.
 //!
 //! A server that has just started lets no client open a file for some seconds, in which earlier clients may reclaim their
 //! locks. This stub names no earlier client, so the server begins at once. Older kernels keep the clients in a directory

@@ -229,8 +229,8 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
     Ok(Said::Done)
 }
 
-/// Finds drivers and tells the manager. Drivers that listen already get a moment to be registered: the kubelet
-/// first syncs its pods some time after its start, and a manager that does not wait would emit an event about a
+/// Finds drivers and registers them with the manager. Drivers that listen already get a moment to be registered: the
+/// kubelet first syncs its pods some time after its start, and a manager that does not wait would emit an event about a
 /// missing driver for each pod.
 async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
     let clock: Arc<dyn Clock> = Arc::new(around.clock.clone());

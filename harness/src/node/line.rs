@@ -21,6 +21,7 @@ pub(super) struct Conversation {
     waiting: Arc<Mutex<Waiting>>,
 }
 
+/// The callers that wait for an answer.
 #[derive(Debug, Default)]
 struct Waiting {
     last: u64,
@@ -29,7 +30,7 @@ struct Waiting {
 }
 
 impl Conversation {
-    pub(super) fn begin(stream: UnixStream, notice: impl Fn(Notice) + Send + 'static) -> Self {
+    pub(super) fn begin(stream: UnixStream, on_notice: impl Fn(Notice) + Send + 'static) -> Self {
         let (reader, mut writer) = stream.into_split();
         let (orders, mut outgoing) = mpsc::unbounded_channel::<Ordered>();
         let waiting = Arc::<Mutex<Waiting>>::default();
@@ -42,7 +43,7 @@ impl Conversation {
                 }
             }
         });
-        tokio::spawn(listen(reader, Arc::clone(&waiting), orders.clone(), notice));
+        tokio::spawn(listen(reader, Arc::clone(&waiting), orders.clone(), on_notice));
         Self { orders, waiting }
     }
 
@@ -66,12 +67,12 @@ async fn listen(
     reader: OwnedReadHalf,
     waiting: Arc<Mutex<Waiting>>,
     orders: mpsc::UnboundedSender<Ordered>,
-    notice: impl Fn(Notice),
+    on_notice: impl Fn(Notice),
 ) {
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
-            Ok(Heard::Notice(news)) => notice(news),
+            Ok(Heard::Notice(notice)) => on_notice(notice),
             Ok(Heard::Barrier(number)) => {
                 // A closed writer means that the node has ended.
                 let _ = orders.send(Ordered { id: 0, order: Order::Passed(number) });

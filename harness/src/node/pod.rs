@@ -43,7 +43,7 @@ struct Worker {
     state: watch::Sender<PodState>,
     sync: Notify,
     progress: watch::Sender<Progress>,
-    /// Whether the manager was told of the pod.
+    /// Whether the pod was added to the manager.
     introduced: AtomicBool,
     /// Whether the pod's object is deleted.
     deleted: AtomicBool,
@@ -62,7 +62,7 @@ enum Progress {
 }
 
 impl Pods {
-    /// Adds all pods of the node to the manager, tells it that the list is complete, and follows changes for ever.
+    /// Adds all pods of the node to the manager, declares that the list is complete, and follows changes for ever.
     pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Self {
         let mut changes = Following::new(Kind::Pod, Arc::clone(&around.api), Arc::new(around.clock.clone()));
         let gone = Arc::new(Mutex::new(gone));

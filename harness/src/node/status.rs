@@ -19,7 +19,7 @@ pub(super) async fn report(around: Surroundings) {
         }
         tokio::select! {
             biased;
-            told = changed(&mut notices), if around.settings.prompt_status => if told.is_none() { return },
+            change = changed(&mut notices), if around.settings.prompt_status => if change.is_none() { return },
             () = around.clock.sleep(around.settings.status_period) => {}
         }
     }

@@ -272,7 +272,7 @@ impl Record<'_> {
         self.journal.rpc_end(self.call, outcome);
         // Before the caller gets the answer, so that it makes no further call in between.
         self.pauses.spring(self.journal);
-        // Ended: dropping it has nothing to tell any more.
+        // Ended: dropping it reports nothing any more.
         self.call = 0;
     }
 }

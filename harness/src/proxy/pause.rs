@@ -158,12 +158,12 @@ impl Pauses {
             return answer;
         }
         answer.map(|message| match NodeGetCapabilitiesResponse::decode(message.clone()) {
-            Ok(mut told) => {
-                told.capabilities.retain(|capability| match &capability.r#type {
+            Ok(mut response) => {
+                response.capabilities.retain(|capability| match &capability.r#type {
                     Some(Type::Rpc(rpc)) => !hidden.contains(rpc.r#type().as_str_name()),
                     None => true,
                 });
-                Bytes::from(told.encode_to_vec())
+                Bytes::from(response.encode_to_vec())
             }
             // The node reports a message that it cannot decode.
             Err(_) => message,

@@ -74,8 +74,8 @@ pub(super) fn refuse_threads() -> Result<(), SandboxError> {
 pub(super) fn refuse_to_outlive(lifeline: Option<&OwnedFd>) {
     let Some(lifeline) = lifeline else { return };
     let mut watched = [PollFd::new(lifeline.as_fd(), PollFlags::empty())];
-    let told = poll(&mut watched, PollTimeout::ZERO);
-    if told.is_ok() && watched[0].any().unwrap_or(false) {
+    let polled = poll(&mut watched, PollTimeout::ZERO);
+    if polled.is_ok() && watched[0].any().unwrap_or(false) {
         std::process::exit(LOST_LIFELINE);
     }
 }

@@ -315,7 +315,7 @@ impl Builder<'_> {
         }
     }
 
-    fn show_read_only(&mut self, mount: &Mount, told: bool) -> Result<(), SandboxError> {
+    fn show_read_only(&mut self, mount: &Mount, is_reported: bool) -> Result<(), SandboxError> {
         let tree = self.of_one_mount(&mount.target)?;
         self.place(&mount.target, &tree)?;
         change(tree.as_fd(), Change::ReadOnly, Reach::Below).map_err(|errno| SandboxError::Mount {
@@ -323,14 +323,14 @@ impl Builder<'_> {
             target: mount.target.clone(),
             source: errno.into(),
         })?;
-        if told {
+        if is_reported {
             self.machine.bounds.read_only.push((mount.target.clone(), mount.fstype.clone()));
         }
         Ok(())
     }
 
-    /// A clone of a mount without the mounts below it, which are shown by themselves. In a user namespace they cannot be left
-    /// out.
+    /// A clone of a mount without the mounts below it, which are shown by themselves. In a user namespace they cannot
+    /// be left out.
     fn of_one_mount(&self, target: &Path) -> Result<OwnedFd, SandboxError> {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         flags.set(OpenTreeFlags::AT_RECURSIVE, self.user_namespace);

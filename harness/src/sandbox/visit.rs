@@ -196,11 +196,11 @@ mod tests {
         assert_eq!((found.visits[2].run(), found.visits[2].waits()), (running.id(), false));
         let first: Vec<&str> = found.visits[..2].iter().map(Visit::run).collect();
         assert!(first.contains(&keeping.id()) && first.contains(&playing.id()), "{first:?}");
-        let told = found.visits[2].to_string();
+        let line = found.visits[2].to_string();
         let pid = std::process::id();
         assert!(
-            told.starts_with(&format!("a  run {}, still running, pid {pid}, begun ", running.id())),
-            "{told}"
+            line.starts_with(&format!("a  run {}, still running, pid {pid}, begun ", running.id())),
+            "{line}"
         );
     }
 }

@@ -202,7 +202,7 @@ impl Builder {
     /// taken the driver.
     ///
     /// # Errors
-    /// When a part does not start, or the node does not take the driver.
+    /// When a part does not start, or the node refuses to register the driver.
     pub async fn put_up(self) -> Result<Testbed, TestbedError> {
         let attaches = self.attach_after.is_some();
         let surroundings = self.surround().await?;

@@ -1,8 +1,8 @@
-//! Another node on the same kernel, with its own root, process, driver and journal. Its journal records the other node as
-//! the first journal records the first node.
+//! Another node on the same kernel, with its own root, process, driver and journal.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use api::Node as NodeObject;
@@ -24,7 +24,7 @@ use crate::tmpfs::Tmpfs;
 /// The size of the node's root.
 const ROOT_BYTES: u64 = 64 << 20;
 
-/// A node beside the first one.
+/// A node beside the first one. Its journal records it as the first node's journal records the first node.
 #[derive(Debug)]
 pub struct OtherNode {
     // Dropped in this order, as in a testbed: each before the one that it sends requests to.
@@ -59,15 +59,7 @@ impl Surroundings {
             true => Some(self.controller_socket().await),
             false => None,
         };
-        let driver_options = DriverOptions {
-            manifest: self.manifest.clone(),
-            layout: layout.clone(),
-            node: name.to_owned(),
-            log: self.logs.join(format!("driver-{name}.log")),
-            other_controller: controller.clone().filter(|_| self.manifest.starts_controller()),
-            variables: self.variables.clone(),
-            cgroup: self.cgroup.clone(),
-        };
+        let driver_options = self.driver_options(name, &layout, controller.clone());
         let driver = Driver::start(driver_options, journal.clone()).await?;
         let proxy = ProxyOptions {
             listen: plugin_socket(&layout, self.driver_name())?,
@@ -89,8 +81,21 @@ impl Surroundings {
         let driver = Mutex::new(driver);
         let (name, _served) = (name.to_owned(), served);
         let other = OtherNode { node, registrar, proxy, _served, driver, api_server, journal, layout, name };
-        other.registered(self).await?;
+        other.wait_registered(self).await?;
         Ok(other)
+    }
+
+    /// The options of the driver of another node. `controller`: the first driver's controller service.
+    fn driver_options(&self, name: &str, layout: &Layout, controller: Option<PathBuf>) -> DriverOptions {
+        DriverOptions {
+            manifest: self.manifest.clone(),
+            layout: layout.clone(),
+            node: name.to_owned(),
+            log: self.logs.join(format!("driver-{name}.log")),
+            other_controller: controller.filter(|_| self.manifest.starts_controller()),
+            variables: self.variables.clone(),
+            cgroup: self.cgroup.clone(),
+        }
     }
 }
 
@@ -136,17 +141,17 @@ impl OtherNode {
     /// Starts driver and node of a lost machine again: the files on its disk are there, its mounts are not.
     ///
     /// # Errors
-    /// When one of them does not.
+    /// When the driver or the node does not start, or the node's object cannot be written.
     pub async fn come_back(&self, around: &Surroundings) -> Result<(), TestbedError> {
         self.driver.lock().await.restart().await?;
         self.proxy.reconnect();
         self.registrar.expect_again();
         self.node.restart().await?;
-        self.registered(around).await?;
+        self.wait_registered(around).await?;
         self.set_ready(true)
     }
 
-    /// Adds the out-of-service taint to the node, or takes it back.
+    /// Adds the out-of-service taint to the node, or removes it.
     ///
     /// # Errors
     /// When the node's object cannot be written.
@@ -159,7 +164,7 @@ impl OtherNode {
         Ok(())
     }
 
-    /// Ends the node, then its driver: with SIGTERM, and with SIGKILL after this time.
+    /// Kills the node, then ends its driver: with SIGTERM, and after the time `within` with SIGKILL.
     pub async fn end(&self, within: Duration) {
         self.node.kill().await;
         self.driver.lock().await.terminate(within).await;
@@ -170,7 +175,7 @@ impl OtherNode {
         Ok(())
     }
 
-    async fn registered(&self, around: &Surroundings) -> Result<(), TestbedError> {
+    async fn wait_registered(&self, around: &Surroundings) -> Result<(), TestbedError> {
         match tokio::time::timeout(around.patience, self.registrar.registered()).await {
             Ok(answer) => answer.map_err(TestbedError::Refused),
             Err(_) => Err(TestbedError::NotRegistered { within: around.patience }),
@@ -180,8 +185,8 @@ impl OtherNode {
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Mounts the root of another node as a sandbox mounts that of the first node: as a peer group of its own. It is mounted
-/// before the node starts and outlives it.
+/// Mounts the root of another node as a peer group of its own, as a sandbox mounts that of the first node. The mount comes
+/// before the node and outlives it.
 ///
 /// # Errors
 /// When it cannot be mounted.

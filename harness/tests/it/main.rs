@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A test that needs root, and says so where there is none.
+/// A test that needs root, and is skipped without it.
 fn rooted(name: &str, body: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -47,7 +47,7 @@ fn helper(what: &str, more: &[&str]) -> Command {
 }
 
 /// Runs a helper to its end and returns what it printed.
-fn told(what: &str, more: &[&str]) -> Result<String, Failed> {
+fn run_helper(what: &str, more: &[&str]) -> Result<String, Failed> {
     printed(what, helper(what, more))
 }
 

@@ -1,5 +1,5 @@
-//! A testbed on the real kernel: sandbox, fake-csi, proxy, API server, node and journal, and the stories that are told
-//! of volumes when things go well and when they do not.
+//! A testbed on the real kernel: sandbox, fake-csi, proxy, API server, node and journal, and the stories
+//! of volumes when calls succeed and when they fail.
 //!
 //! Each scene is a process of its own, because a sandbox is entered by a process with one thread.
 
@@ -259,7 +259,7 @@ async fn a_killed_node_finds_what_it_left(bed: &Bed) -> Result<()> {
         .await
 }
 
-/// A node can be killed while a caller waits for a pod of it; the caller is then told of its end.
+/// A node can be killed while a caller waits for a pod of it; the caller then gets an error.
 async fn wait_for_a_mount_ends_with_a_killed_node(bed: &Bed) -> Result<()> {
     let gate = bed.proxy().hold("NodeStageVolume");
     bed.volume("data").await?;

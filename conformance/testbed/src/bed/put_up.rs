@@ -118,7 +118,7 @@ impl Refusal {
         match error {
             TestbedError::Driver(error) => Self::of_driver(error),
             TestbedError::Refused(why) => {
-                let chain = vec!["The node does not take the driver.".to_owned(), why.clone()];
+                let chain = vec!["The node refuses to register the driver.".to_owned(), why.clone()];
                 Self { chain, hint: None, log: vec![], driver_has_ended: false }
             }
             TestbedError::Preparation(error) => Self::of_preparation(error),

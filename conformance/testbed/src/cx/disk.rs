@@ -94,14 +94,14 @@ impl FaultyDisk {
     #[track_caller]
     pub fn hangs(&self) -> Result {
         let doing = self.begin("hangs()", Location::caller());
-        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::hang))
+        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::suspend))
     }
 
     /// Lets the disk answer again, also the requests from while it hung.
     #[track_caller]
     pub fn goes_on(&self) -> Result {
         let doing = self.begin("goes_on()", Location::caller());
-        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::go_on))
+        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::resume))
     }
 
     /// Puts a mark into the log of writes.

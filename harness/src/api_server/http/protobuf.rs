@@ -1,5 +1,5 @@
-//! Decodes bodies in the protobuf of Kubernetes, the default of client-go's typed clients, into the documents that they
-//! would be in JSON. Touches nothing.
+//! Decodes request bodies in the protobuf of Kubernetes, the default of client-go's typed clients, into JSON documents.
+//! Touches nothing.
 
 mod schema;
 
@@ -14,18 +14,18 @@ use schema::{Field, Message, Shape};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Before each body, so that nothing else is taken for one.
+/// The first bytes of each body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The object in a body.
 ///
 /// # Errors
-/// When it is none, or of a kind that has to be sent as JSON.
+/// When the body has no object, or one of a kind that has to be sent as JSON.
 pub(super) fn read(body: &[u8]) -> Result<Value, Refused> {
     let unreadable = || Refused::bad_request("the body cannot be read as protobuf");
     let envelope = body.strip_prefix(MAGIC).and_then(fields).ok_or_else(unreadable)?;
-    let about = fields(bytes_of(&envelope, 1)).ok_or_else(unreadable)?;
-    let text = |number| String::from_utf8_lossy(bytes_of(&about, number)).into_owned();
+    let type_meta = fields(bytes_of(&envelope, 1)).ok_or_else(unreadable)?;
+    let text = |number| String::from_utf8_lossy(bytes_of(&type_meta, number)).into_owned();
     let (version, kind) = (text(1), text(2));
     let message = schema::of(&version, &kind).ok_or_else(|| Refused::protobuf_kind(&version, &kind))?;
     let mut document = document(message, bytes_of(&envelope, 2)).ok_or_else(unreadable)?;
@@ -61,27 +61,27 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<Raw<'_>>> {
     Some(fields)
 }
 
-/// The field of that number: the last one counts, where there are several.
+/// The field with that number; the last one, if there are several.
 fn last<'a, 'b>(fields: &'b [Raw<'a>], number: u32) -> Option<&'b Raw<'a>> {
     fields.iter().rev().find(|field| field.number == number)
 }
 
-/// The bytes of that field; none where there is no such field.
+/// The bytes of the field with that number; empty without such a field.
 fn bytes_of<'a>(fields: &[Raw<'a>], number: u32) -> &'a [u8] {
     last(fields, number).map_or(&[], |field| field.bytes)
 }
 
-/// A message as JSON. What the schema does not know is left out, as a server does with fields of a later version.
+/// A message as JSON. Fields that the schema lacks are left out, as a server leaves out those of a later version.
 fn document(message: &Message, bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut document = Map::new();
     for raw in fields(bytes)? {
         let Some(field) = message.get(&raw.number) else { continue };
-        take(&mut document, field, &raw)?;
+        insert(&mut document, field, &raw)?;
     }
     Some(document)
 }
 
-fn take(document: &mut Map<String, Value>, field: &Field, raw: &Raw<'_>) -> Option<()> {
+fn insert(document: &mut Map<String, Value>, field: &Field, raw: &Raw<'_>) -> Option<()> {
     match field.shape {
         Shape::One => {
             let value = value(field, raw)?;
@@ -125,7 +125,7 @@ fn value(field: &Field, raw: &Raw<'_>) -> Option<Value> {
         "bytes" => STANDARD.encode(raw.bytes).into(),
         "bool" => (raw.value != 0).into(),
         "int" => raw.value.cast_signed().into(),
-        // The zero time is none.
+        // The zero time is null in JSON.
         "Time" | "MicroTime" if raw.bytes.is_empty() => Value::Null,
         "Time" => time::of(number(1)?).into(),
         "MicroTime" => time::of_micros(number(1)?, number(2)? / 1000).into(),

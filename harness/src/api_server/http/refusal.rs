@@ -8,7 +8,7 @@ use super::resource::Resource;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) code: u16,
-    /// The word that clients tell errors by.
+    /// The word by which clients recognise the error.
     pub(super) reason: &'static str,
     pub(super) message: String,
     /// The resource and the name that it is about.

@@ -209,11 +209,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_that_floods_is_told_to_wait() {
+    fn client_that_floods_gets_retry_after() {
         let budget = Budget::new();
         let granted = (0..10 * BURST as usize).filter(|_| budget.take()).count();
         assert!(granted >= BURST as usize && granted < 10 * BURST as usize, "{granted}");
-        let told = response(429, &Refused::too_many_requests().status());
-        assert_eq!(told.headers()[RETRY_AFTER], "1");
+        let refused = response(429, &Refused::too_many_requests().status());
+        assert_eq!(refused.headers()[RETRY_AFTER], "1");
     }
 }

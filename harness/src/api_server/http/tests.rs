@@ -100,7 +100,7 @@ fn lease(name: &str) -> Value {
     json!({ "metadata": { "name": name }, "spec": { "holderIdentity": "a" } })
 }
 
-fn told(line: &Value) -> (&str, &str) {
+fn type_and_name(line: &Value) -> (&str, &str) {
     (line["type"].as_str().unwrap(), line["object"]["metadata"]["name"].as_str().unwrap_or_default())
 }
 
@@ -198,39 +198,39 @@ fn node_and_driver_see_the_same_claims_and_secrets() {
 }
 
 #[test]
-fn watch_tells_what_is_there_and_then_each_change() {
+fn watch_sends_the_objects_and_then_each_change() {
     let world = World::new();
     world.ok("POST", LEASES, &lease("one"));
     let mut lines = world.watch("/apis/coordination.k8s.io/v1/leases?watch=true&sendInitialEvents=true");
     let first = lines.next().unwrap();
-    assert_eq!(told(&first), ("ADDED", "one"));
+    assert_eq!(type_and_name(&first), ("ADDED", "one"));
     let mark = lines.next().unwrap();
     assert_eq!(mark["type"], "BOOKMARK");
     assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     world.ok("POST", LEASES, &lease("two"));
-    assert_eq!(told(&lines.next().unwrap()), ("ADDED", "two"));
+    assert_eq!(type_and_name(&lines.next().unwrap()), ("ADDED", "two"));
     world.ask("PATCH", &format!("{LEASES}/one"), MERGE, &json!({ "spec": { "holderIdentity": "c" } }));
     let changed = lines.next().unwrap();
-    assert_eq!(told(&changed), ("MODIFIED", "one"));
+    assert_eq!(type_and_name(&changed), ("MODIFIED", "one"));
     world.ok("DELETE", &format!("{LEASES}/one"), &Value::Null);
-    assert_eq!(told(&lines.next().unwrap()), ("DELETED", "one"));
+    assert_eq!(type_and_name(&lines.next().unwrap()), ("DELETED", "one"));
     // From a version on: the same changes again, for a client that was away.
     let since = changed["object"]["metadata"]["resourceVersion"].as_str().unwrap();
     let mut lines = world.watch(&format!("{LEASES}?watch=1&resourceVersion={since}"));
-    assert_eq!(told(&lines.next().unwrap()), ("DELETED", "one"));
+    assert_eq!(type_and_name(&lines.next().unwrap()), ("DELETED", "one"));
     let past = world.refused("GET", &format!("{LEASES}?watch=1&resourceVersion=999999"), &Value::Null);
     assert_eq!(past, (410, "Expired".into()));
 }
 
 #[test]
-fn watch_with_a_selector_tells_of_an_object_that_leaves_it() {
+fn watch_with_a_selector_sends_the_deletion_of_an_object_that_leaves_it() {
     let world = World::new();
     let mut lines = world.watch("/api/v1/nodes?watch=true&labelSelector=zone");
     let label = |value: Value| json!({ "metadata": { "labels": { "zone": value } } });
     world.ask("PATCH", "/api/v1/nodes/node-1", MERGE, &label("a".into()));
-    assert_eq!(told(&lines.next().unwrap()), ("ADDED", "node-1"));
+    assert_eq!(type_and_name(&lines.next().unwrap()), ("ADDED", "node-1"));
     world.ask("PATCH", "/api/v1/nodes/node-1", MERGE, &label(Value::Null));
-    assert_eq!(told(&lines.next().unwrap()), ("DELETED", "node-1"));
+    assert_eq!(type_and_name(&lines.next().unwrap()), ("DELETED", "node-1"));
 }
 
 fn definition() -> Value {

@@ -35,7 +35,7 @@ const BOOKMARK: Duration = Duration::from_secs(60);
 pub(super) struct Watching {
     shared: Shared,
     wanted: Wanted,
-    told: watch::Receiver<u64>,
+    latest: watch::Receiver<u64>,
     /// The version up to which changes were sent.
     seen: u64,
     /// The objects that the client knows: one that does not match any more is gone for it. None for a client that
@@ -50,8 +50,8 @@ impl Watching {
     pub(super) fn begin(shared: Shared, wanted: Wanted) -> Result<Self, Refused> {
         let end = Instant::now() + wanted.lasts;
         let mut queue = VecDeque::new();
-        let (told, seen, known) = shared.with(|objects| {
-            let told = objects.store.log.listen().ok_or_else(Refused::no_path)?;
+        let (latest, seen, known) = shared.with(|objects| {
+            let latest = objects.store.log.listen().ok_or_else(Refused::no_path)?;
             let now = objects.store.version();
             let there = || objects.list(&wanted.resource, wanted.namespace.as_deref(), &wanted.selector);
             let from_here = wanted.initial || matches!(wanted.version.as_str(), "" | "0");
@@ -64,16 +64,16 @@ impl Watching {
                 if wanted.initial {
                     queue.push_back(bookmark(&wanted.resource, now, true));
                 }
-                return Ok((told, now, Some(known)));
+                return Ok((latest, now, Some(known)));
             }
             let version =
                 wanted.version.parse().map_err(|_| Refused::bad_request("invalid resource version"))?;
             match version > now || objects.store.log.after(version).is_none() {
                 true => Err(Refused::too_old()),
-                false => Ok((told, version, None)),
+                false => Ok((latest, version, None)),
             }
         })?;
-        Ok(Self { shared, wanted, told, seen, known, queue, end, has_ended: false })
+        Ok(Self { shared, wanted, latest, seen, known, queue, end, has_ended: false })
     }
 
     /// The next line; none at the end of the watch.
@@ -90,7 +90,7 @@ impl Watching {
                 continue;
             }
             let until = self.end.min(Instant::now() + BOOKMARK);
-            match tokio::time::timeout_at(until, self.told.changed()).await {
+            match tokio::time::timeout_at(until, self.latest.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return None,
                 Err(_) if Instant::now() >= self.end => return None,
@@ -104,7 +104,7 @@ impl Watching {
 
     /// Takes the changes since the last look from the log.
     fn read(&mut self) {
-        self.told.mark_unchanged();
+        self.latest.mark_unchanged();
         let Self { shared, wanted, seen, known, queue, has_ended, .. } = self;
         shared.with(|objects| {
             let Some(lines) = objects.store.log.after(*seen) else {

@@ -142,7 +142,7 @@ async fn volume_is_published_before_it_counts_as_attached_and_unpublished_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_call_is_told_and_tried_again_after_growing_pauses() {
+async fn failed_call_is_reported_and_repeated_after_growing_pauses() {
     let world = World::new();
     world.register();
     world.volume();

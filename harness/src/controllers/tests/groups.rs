@@ -399,7 +399,7 @@ async fn group_that_was_refused_is_deleted_without_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_lacks_a_volume_is_told_and_nothing_of_it_is_lost() {
+async fn answer_without_a_volume_is_reported_and_its_snapshots_are_deleted_with_the_group() {
     let world = World::with_claims().await;
     *world.script.missing.lock().unwrap() = 1;
     world.group(|_| {});

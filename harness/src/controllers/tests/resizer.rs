@@ -104,14 +104,14 @@ impl World {
 
     /// The calls and events since the last look, and how far the growth has come.
     fn story(&self) -> String {
-        let mut told = std::mem::take(&mut *self.script.calls.lock().unwrap());
+        let mut lines = std::mem::take(&mut *self.script.calls.lock().unwrap());
         for event in self.api.list::<Notification>() {
-            told.push(format!("{}: {}", event.reason, event.message));
+            lines.push(format!("{}: {}", event.reason, event.message));
             self.api.delete::<Notification>("default", &event.meta.name).unwrap();
         }
         let claim = self.api.get::<Claim>("default", "data").expect("it is there");
         let conditions: Vec<_> = claim.status.conditions.iter().map(|one| one.kind.as_str()).collect();
-        told.push(format!(
+        lines.push(format!(
             "{} of {} allocated {:?} {:?} {conditions:?}, volume {}",
             claim.status.capacity,
             claim.spec.request,
@@ -119,7 +119,7 @@ impl World {
             claim.status.resize,
             self.api.get::<Volume>("", "pv").expect("it is there").capacity
         ));
-        told.join("\n")
+        lines.join("\n")
     }
 }
 
@@ -162,7 +162,7 @@ async fn driver_without_a_controllers_part_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_growth_is_told_and_recovers_with_a_smaller_size() {
+async fn refused_growth_is_reported_and_recovers_with_a_smaller_size() {
     let world = World::new(ResizerConfig::new(DRIVER));
     world.answer(Err(Status::out_of_range("only 2")));
     world.ask(3);
@@ -197,7 +197,7 @@ async fn growth_of_unknown_outcome_is_seen_through_at_its_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn driver_that_grows_less_than_asked_is_told() {
+async fn growth_by_less_than_requested_is_reported() {
     let world = World::new(ResizerConfig::new(DRIVER));
     world.answer(Ok(v1::ControllerExpandVolumeResponse { capacity_bytes: 2, node_expansion_required: true }));
     world.ask(3);

@@ -158,21 +158,21 @@ impl World {
     /// The calls and events since the last look, and how claims and volumes are now.
     async fn story(&self) -> String {
         tokio::time::sleep(MOMENT).await;
-        let mut told = self.script.calls.take();
+        let mut lines = self.script.calls.take();
         for event in self.api.list::<Notification>() {
             let message = event.message.split(" either by").next().unwrap_or_default();
-            told.push(format!("{}: {message}", event.reason));
+            lines.push(format!("{}: {message}", event.reason));
             self.api.delete::<Notification>("default", &event.meta.name).unwrap();
         }
         for claim in self.api.list::<Claim>() {
             let (phase, capacity) = (claim.status.phase, claim.status.capacity);
-            told.push(format!("{} {phase:?} {:?} {capacity}", claim.meta.name, claim.spec.volume));
+            lines.push(format!("{} {phase:?} {:?} {capacity}", claim.meta.name, claim.spec.volume));
         }
         for volume in self.api.list::<Volume>() {
             let claim = volume.claim.as_ref().map(|reference| reference.claim.name.as_str());
-            told.push(format!("{} {} {:?}", volume.meta.name, volume.phase, claim.unwrap_or_default()));
+            lines.push(format!("{} {} {:?}", volume.meta.name, volume.phase, claim.unwrap_or_default()));
         }
-        told.join("\n")
+        lines.join("\n")
     }
 }
 
@@ -285,7 +285,7 @@ async fn claims_that_want_the_same_volume_do_not_share_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_that_asks_for_a_volume_by_name_gets_that_or_is_told_why_not() {
+async fn claim_with_a_volume_name_gets_that_volume_or_an_event() {
     let world = World::new(ProvisionerConfig::new(DRIVER));
     world.class(&[], |_| {});
     world.written_down("small", 4, |_| {});
@@ -316,7 +316,7 @@ async fn bound_claim_whose_volume_goes_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_that_cannot_be_served_is_told_why_once() {
+async fn unserved_claim_gets_one_event() {
     let world = World::new(ProvisionerConfig::new(DRIVER));
     world.claim("data", |_| {});
     world.claim("plain", |claim| claim.spec.class = Some(String::new()));
@@ -344,14 +344,14 @@ async fn claim_without_a_class_gets_the_default_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_volume_is_told_and_asked_for_again_by_the_same_name() {
+async fn refused_volume_is_reported_and_requested_again_by_the_same_name() {
     let world = World::new(ProvisionerConfig::new(DRIVER));
     world.class(&[], |_| {});
     world.fail(Status::invalid_argument("no such tier"));
     world.claim("data", |_| {});
     let story = world.story().await;
-    let told = r#"ProvisioningFailed: failed to provision volume with StorageClass "fast": rpc error: code = InvalidArgument desc = no such tier"#;
-    assert!(story.contains(told), "{story}");
+    let event = r#"ProvisioningFailed: failed to provision volume with StorageClass "fast": rpc error: code = InvalidArgument desc = no such tier"#;
+    assert!(story.contains(event), "{story}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let story = world.story().await;
     assert!(story.starts_with("create pvc-uid-data of 5"), "{story}");
@@ -373,7 +373,7 @@ async fn volume_of_unknown_outcome_is_seen_through_although_its_claim_is_gone() 
     .assert_eq(&world.story().await);
 }
 
-/// The scheduler was told to choose again, and the controllers have started again since.
+/// The provisioner asked the scheduler to choose again, and the controllers have started again since.
 #[tokio::test(start_paused = true)]
 async fn volume_of_unknown_outcome_is_seen_through_without_a_chosen_node() {
     let world = World::new(ProvisionerConfig::new(DRIVER));
@@ -440,7 +440,7 @@ async fn ephemeral_claim_is_made_for_its_pod_and_goes_with_it() {
 
     world.claim("taken-data", |_| {});
     world.pod("taken", VolumeSource::Ephemeral { template: Box::new(template) });
-    let told = r#"FailedBinding: PersistentVolumeClaim "taken-data" was not created for pod "taken""#;
-    assert!(world.story().await.contains(told));
+    let event = r#"FailedBinding: PersistentVolumeClaim "taken-data" was not created for pod "taken""#;
+    assert!(world.story().await.contains(event));
     assert_eq!(world.api.get::<Claim>("default", "taken-data").unwrap().status.phase, ClaimPhase::Bound);
 }

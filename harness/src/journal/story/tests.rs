@@ -169,16 +169,16 @@ fn calls_that_the_driver_puts_off_may_be_left_out() {
     trace.call("NodeStageVolume", "data", "");
     trace.fails("NodePublishVolume", "data", "Internal", "broken");
     let story = teller().tell(&trace.lines);
-    let told = story.without_put_off_calls().to_string();
-    assert!(story.to_string().contains("not now") && !told.contains("not now"), "{told}");
+    let text = story.without_put_off_calls().to_string();
+    assert!(story.to_string().contains("not now") && !text.contains("not now"), "{text}");
     // The story has a call that was not made again, and one that failed for good.
-    assert!(told.contains("broken"), "{told}");
+    assert!(text.contains("broken"), "{text}");
     trace.fails("NodeUnstageVolume", "data", "Unavailable", "not now");
     assert!(teller().tell(&trace.lines).without_put_off_calls().to_string().contains("not now"));
 }
 
 #[test]
-fn volumes_are_told_one_after_the_other() {
+fn story_has_one_volume_after_the_other() {
     let mut trace = Trace::default();
     let disk = trace.start("NodeStageVolume", "disk", "");
     trace.call("NodeStageVolume", "data", "");
@@ -195,7 +195,7 @@ fn volumes_are_told_one_after_the_other() {
 }
 
 #[test]
-fn a_mount_is_told_with_the_options_it_has_in_the_end() {
+fn mount_has_its_final_options_in_the_story() {
     let mut trace = Trace::default();
     let id = trace.start("NodePublishVolume", "data", &publish("data"));
     trace.push(Event::MountAdd(mount(&publish("data"), Actor::Driver, "rw,relatime", None)));
@@ -211,14 +211,14 @@ fn a_mount_is_told_with_the_options_it_has_in_the_end() {
 }
 
 #[test]
-fn a_call_under_way_is_told_again_when_it_has_ended() {
+fn call_under_way_is_in_the_story_again_when_it_has_ended() {
     let mut teller = teller();
     let mut trace = Trace::default();
     let id = trace.start("NodeStageVolume", "data", "");
     let first = teller.tell(&trace.lines);
-    let told = trace.lines.len();
+    let before = trace.lines.len();
     trace.end(id, "DeadlineExceeded", "");
-    let second = teller.tell(&trace.lines[told..]);
+    let second = teller.tell(&trace.lines[before..]);
     expect![[r#"
         csi    Stage data          under way
         ---

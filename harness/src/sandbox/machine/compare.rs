@@ -51,7 +51,7 @@ pub(super) fn written(layer: &Layer) -> Vec<Written> {
     let held = |fd: &dyn AsRawFd| PathBuf::from(format!("/proc/self/fd/{}/.", fd.as_raw_fd()));
     let (upper, lower) = (held(&layer.upper), held(&layer.lower));
     let mut found = Vec::new();
-    let mut tell = |path: &Path, change: Change| {
+    let mut add = |path: &Path, change: Change| {
         // Joined with an empty path a directory would end in a slash.
         let path = if path.as_os_str().is_empty() { layer.at.clone() } else { layer.at.join(path) };
         found.push(Written { path, change });
@@ -59,7 +59,7 @@ pub(super) fn written(layer: &Layer) -> Vec<Written> {
     if let (Ok(now), Ok(before)) = (fs::metadata(&upper), fs::metadata(&lower))
         && let Some(change) = mode_changed(&now, &before)
     {
-        tell(Path::new(""), change);
+        add(Path::new(""), change);
     }
     let mut open = vec![PathBuf::new()];
     while let Some(dir) = open.pop() {
@@ -71,7 +71,7 @@ pub(super) fn written(layer: &Layer) -> Vec<Written> {
             match change(&now, before.as_ref(), &upper.join(&path), &lower.join(&path)) {
                 Some(change) => {
                     let whole = matches!(change, Change::MadeDirectory | Change::Replaced | Change::Removed);
-                    tell(&path, change);
+                    add(&path, change);
                     if !whole && now.is_dir() {
                         open.push(path);
                     }

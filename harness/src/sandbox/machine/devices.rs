@@ -1,7 +1,7 @@
 //! A `/dev` of the sandbox's own: the devices that every machine has, and nodes for loop and mapped devices.
 //!
-//! Names that a driver or udev gives to disks (`/dev/disk`, `/dev/mapper`) are then the sandbox's, so that cases that
-//! run beside each other cannot meet there. The machine's disks have no node.
+//! Names that a driver or udev gives to disks (`/dev/disk`, `/dev/mapper`) are then the sandbox's, so that cases
+//! that run at the same time do not share them. The machine's disks have no node.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +18,8 @@ use crate::loop_device::{LOOP_MAJOR, table};
 use crate::sandbox::SandboxError;
 use crate::sandbox::furnish::{attach, make_dir, path_error};
 
-/// Devices that are found as they are, where the machine has them.
-const FOUND: [&str; 13] = [
+/// Devices of the machine that the sandbox has, too, if the machine has them.
+const OF_MACHINE: [&str; 13] = [
     "null",
     "zero",
     "full",
@@ -35,37 +35,20 @@ const FOUND: [&str; 13] = [
     "net/tun",
 ];
 
-/// File systems of the kernel that programs look for.
+/// File systems in the machine's `/dev` that the sandbox has, too.
 const MOUNTED: [&str; 2] = ["mqueue", "hugepages"];
 
-/// The number of loop devices that are made at a time, and that are kept ready beside those in use.
+/// Nodes of loop devices are made in multiples of this number, and at least half of it beside those in use.
 const READY: u32 = 64;
 
-/// Furnishes the directory that will be `/dev`.
+/// Fills the directory that will be `/dev`.
 pub(super) fn furnish(dev: &Path, user_namespace: bool) -> Result<(), SandboxError> {
     // Binds of device nodes inherit the flags of this mount, so it has those of the machine's devtmpfs: none.
     attach("a tmpfs", dev, Some("tmpfs"), MsFlags::empty(), Some("size=4m,mode=755,nr_inodes=8k"))?;
     for directory in ["pts", "shm", "mapper", "net"] {
         make_dir(&dev.join(directory), 0o755)?;
     }
-    for name in FOUND {
-        let machines = Path::new("/dev").join(name);
-        let Ok(metadata) = fs::symlink_metadata(&machines) else { continue };
-        match user_namespace {
-            true => show(&machines, &dev.join(name))?,
-            false => {
-                let mode = metadata.mode();
-                make_node(&dev.join(name), FileType::CharacterDevice, metadata.rdev(), mode, metadata.gid())?;
-            }
-        }
-    }
-    for name in MOUNTED {
-        let machines = Path::new("/dev").join(name);
-        if machines.is_dir() {
-            make_dir(&dev.join(name), 0o755)?;
-            show(&machines, &dev.join(name))?;
-        }
-    }
+    take_from_machine(dev, user_namespace)?;
     if !user_namespace {
         make_disks(dev)?;
     }
@@ -86,7 +69,30 @@ pub(super) fn furnish(dev: &Path, user_namespace: bool) -> Result<(), SandboxErr
     Ok(())
 }
 
-/// Nodes for the loop and mapped devices that exist and that may come: the kernel makes a device on request, and the
+/// Makes [`OF_MACHINE`] and [`MOUNTED`]. A user namespace may not make nodes, and gets binds.
+fn take_from_machine(dev: &Path, user_namespace: bool) -> Result<(), SandboxError> {
+    for name in OF_MACHINE {
+        let of_machine = Path::new("/dev").join(name);
+        let Ok(metadata) = fs::symlink_metadata(&of_machine) else { continue };
+        match user_namespace {
+            true => show(&of_machine, &dev.join(name))?,
+            false => {
+                let mode = metadata.mode();
+                make_node(&dev.join(name), FileType::CharacterDevice, metadata.rdev(), mode, metadata.gid())?;
+            }
+        }
+    }
+    for name in MOUNTED {
+        let of_machine = Path::new("/dev").join(name);
+        if of_machine.is_dir() {
+            make_dir(&dev.join(name), 0o755)?;
+            show(&of_machine, &dev.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes nodes for the loop and mapped devices that exist or may be added: the kernel makes a device on request, and the
 /// requesting process opens its node at once.
 fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     let mut loops: BTreeSet<u32> = table::numbers().into_iter().collect();
@@ -108,14 +114,14 @@ fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// The number of mapped devices, where the kernel has any.
+/// The major number of mapped devices, if the kernel has the device mapper.
 fn mapper_major() -> Option<u32> {
     let text = fs::read_to_string("/proc/devices").ok()?;
     let (_, blocks) = text.split_once("Block devices:")?;
     blocks.lines().find_map(|line| line.trim().strip_suffix(" device-mapper")?.trim().parse().ok())
 }
 
-/// Whether a mapped device is on any other device than loop devices.
+/// Whether a mapped device uses any device but loop devices.
 fn is_of_machine(name: &str, depth: u32) -> bool {
     let below = fs::read_dir(format!("/sys/block/{name}/slaves")).into_iter().flatten().flatten();
     below.filter_map(|entry| entry.file_name().into_string().ok()).any(|below| match depth.checked_sub(1) {
@@ -134,11 +140,11 @@ fn make_node(place: &Path, kind: FileType, device: u64, mode: u32, group: u32) -
     }
 }
 
-/// Shows a device or a file system of the machine's `/dev` in this one.
-fn show(machines: &Path, place: &Path) -> Result<(), SandboxError> {
+/// Binds a device or a file system of the machine's `/dev` at a path in this one.
+fn show(of_machine: &Path, place: &Path) -> Result<(), SandboxError> {
     // A directory that the user may not read is left out.
-    let Ok(tree) = cloned(machines) else { return Ok(()) };
-    if !machines.is_dir() {
+    let Ok(tree) = cloned(of_machine) else { return Ok(()) };
+    if !of_machine.is_dir() {
         fs::write(place, "").map_err(|source| path_error(place, source))?;
     }
     move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)

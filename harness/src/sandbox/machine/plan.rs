@@ -133,9 +133,9 @@ mod tests {
 26 20 8:7 / /home\\040of rw - ext4 /dev/sda7 rw
 ";
         let visible = visible(mounts(table));
-        let told: Vec<String> =
+        let shown: Vec<String> =
             visible.iter().map(|mount| format!("{} {}", mount.id.0, mount.target.display())).collect();
-        assert_eq!(told, ["20 /", "22 /a", "26 /home of", "24 /a/c"]);
+        assert_eq!(shown, ["20 /", "22 /a", "26 /home of", "24 /a/c"]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use nix::mount::MsFlags;
 
 use super::inside::enter;
-use crate::told;
+use crate::run_helper;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let needs = |name: &'static str, facts: &'static [Fact], body: fn() -> Result<(), Failed>| {
@@ -30,27 +30,27 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(name, body).with_ignored_flag(absent.is_some())
     };
     vec![
-        needs("faults::each_does_what_it_says", &[Fact::Fuse], || told("faults", &["root"]).map(drop)),
+        needs("faults::each_does_what_it_says", &[Fact::Fuse], || run_helper("faults", &["root"]).map(drop)),
         needs("faults::work_in_a_user_namespace", &[Fact::Fuse, Fact::UserNamespaces], || {
-            told("faults", &["rootless"]).map(drop)
+            run_helper("faults", &["rootless"]).map(drop)
         }),
-        needs("faults::a_hung_caller_is_freed", &[Fact::Fuse], || told("hung", &[]).map(drop)),
+        needs("faults::a_hung_caller_is_freed", &[Fact::Fuse], || run_helper("hung", &[]).map(drop)),
         needs("faults::a_disk_fails_below_a_file_system", &[Fact::Fuse, Fact::Ext4, Fact::Loop], || {
-            told("failing-disk", &[]).map(drop)
+            run_helper("failing-disk", &[]).map(drop)
         }),
         needs("crash::ext4_keeps_what_it_promised", &[Fact::Fuse, Fact::Ext4, Fact::Loop], || {
-            told("crash", &["ext4"]).map(drop)
+            run_helper("crash", &["ext4"]).map(drop)
         }),
         needs("crash::xfs_keeps_what_it_promised", &[Fact::Fuse, Fact::Xfs, Fact::Loop], || {
-            told("crash", &["xfs"]).map(drop)
+            run_helper("crash", &["xfs"]).map(drop)
         }),
         needs("crash::btrfs_keeps_what_it_promised", &[Fact::Fuse, Fact::Btrfs, Fact::Loop], || {
-            told("crash", &["btrfs"]).map(drop)
+            run_helper("crash", &["btrfs"]).map(drop)
         }),
         needs(
             "crash::a_writer_that_forgets_to_sync_is_caught",
             &[Fact::Fuse, Fact::Ext4, Fact::Loop],
-            || told("forgetful", &[]).map(drop),
+            || run_helper("forgetful", &[]).map(drop),
         ),
     ]
 }
@@ -198,7 +198,7 @@ fn is_stopped(process: nix::unistd::Pid) -> bool {
     fs::read_dir(format!("/proc/{process}/task")).unwrap().all(|task| stopped(task.unwrap()))
 }
 
-/// A file system meets errors of its disk: what was not safe is an error, and it says so in its options.
+/// A write that the disk refuses is an error for its caller, and shows in the options of the mount.
 pub(crate) fn failing_disk() {
     let sandbox = enter(SandboxOptions::default());
     let before = Census::take(&sandbox, &[]).unwrap();

@@ -222,7 +222,7 @@ fn run(base: &Path, naive: bool) {
 
 /// A worker whose driver attaches loop devices carelessly, locks them, mounts them, and tidies nothing.
 ///
-/// All that it makes has the tag in its name, so that a leftover can be told from what others do meanwhile.
+/// All that it makes has the tag in its name, which distinguishes a leftover from what other processes make meanwhile.
 fn worker(ledger: &Path, tag: &str, naive: bool) {
     let lifeline = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
     let options = SandboxOptions {

@@ -18,7 +18,7 @@ use harness::symbols::Symbols;
 use libtest_mimic::{Failed, Trial};
 
 use super::inside::enter;
-use crate::{rooted, told};
+use crate::{rooted, run_helper};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn greedy(how: &'static str) -> Result<(), Failed> {
-    told("greedy", &[how]).map(drop)
+    run_helper("greedy", &[how]).map(drop)
 }
 
 const TASKS: u64 = 32;
@@ -98,10 +98,10 @@ fn disks_are_refused() -> Result<(), Failed> {
         eprintln!("limits::disks_of_the_machine_are_refused: ignored, because this machine has no disk");
         return Ok(());
     };
-    let limited = told("disks", &["limited", &number])?;
+    let limited = run_helper("disks", &["limited", &number])?;
     assert_eq!(limited, "machine: refused\nopened: used\nloop: used\n", "{name}");
     // The control: without the rules the same process opens the same disk.
-    let unlimited = told("disks", &["unlimited", &number])?;
+    let unlimited = run_helper("disks", &["unlimited", &number])?;
     assert_eq!(unlimited, "machine: used\nopened: used\nloop: used\n", "{name}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The machine as a sandbox shows it: what is written to it is told and thrown away, and no two sandboxes meet there.
+//! The machine as a sandbox shows it: writes to it are reported and discarded, and no two sandboxes meet there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,12 +9,14 @@ use harness::sandbox::{MachineOptions, SandboxOptions};
 use libtest_mimic::{Failed, Trial};
 
 use super::inside::enter;
-use crate::{rooted, told};
+use crate::{rooted, run_helper};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        rooted("machine::writes_are_told_and_thrown_away", || writes_are_told("root")),
-        Trial::test("machine::writes_without_root_are_told_and_thrown_away", || writes_are_told("rootless")),
+        rooted("machine::writes_are_told_and_thrown_away", || writes_are_reported("root")),
+        Trial::test("machine::writes_without_root_are_told_and_thrown_away", || {
+            writes_are_reported("rootless")
+        }),
         rooted("machine::temporary_files_and_devices_are_its_own", || has_its_own("root")),
         Trial::test("machine::temporary_files_without_root_are_its_own", || has_its_own("rootless")),
         rooted("machine::two_sandboxes_do_not_meet_in_dev", do_not_meet),
@@ -44,7 +46,7 @@ fn look(dir: &Path) -> Vec<String> {
     found
 }
 
-fn writes_are_told(kind: &str) -> Result<(), Failed> {
+fn writes_are_reported(kind: &str) -> Result<(), Failed> {
     let dir = machine_dir()?;
     for sub in ["kept", "emptied", "removed", "open"] {
         fs::create_dir(dir.path().join(sub))?;
@@ -55,7 +57,7 @@ fn writes_are_told(kind: &str) -> Result<(), Failed> {
     }
     symlink("chmod", dir.path().join("link"))?;
     let before = look(dir.path());
-    let told = told("machine", &[kind, dir.path().to_str().expect("a plain name")])?;
+    let printed = run_helper("machine", &[kind, dir.path().to_str().expect("a plain name")])?;
     expect_test::expect![[r#"
         wrote to `<dir>/a file`
         changed `<dir>/chmod` from mode 644 to mode 600
@@ -65,7 +67,7 @@ fn writes_are_told(kind: &str) -> Result<(), Failed> {
         made the directory `<dir>/new`
         removed `<dir>/removed`
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&printed);
     // Only the opened path was written.
     assert_eq!(fs::read_to_string(dir.path().join("open/file"))?, "written");
     fs::write(dir.path().join("open/file"), "old")?;
@@ -108,14 +110,14 @@ fn has_its_own(kind: &str) -> Result<(), Failed> {
         fs::create_dir(dir.path().join(sub))?;
         fs::write(dir.path().join(sub).join("file"), "text")?;
     }
-    let told = told("own", &[kind, dir.path().to_str().expect("a plain name")])?;
+    let printed = run_helper("own", &[kind, dir.path().to_str().expect("a plain name")])?;
     expect_test::expect![[r#"
         shown: text
         hidden: entity not found
         made the file `<dir>/shown/new` (3 bytes)
         the ledgers: false
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&printed);
     assert!(!dir.path().join("shown/new").exists() && !Path::new("/tmp/of the sandbox").exists());
     Ok(())
 }
@@ -153,8 +155,8 @@ fn disks() -> Vec<PathBuf> {
 }
 
 fn do_not_meet() -> Result<(), Failed> {
-    assert_eq!(told("meet", &["1"])?, "");
-    assert_eq!(told("meet", &["2"])?, "");
+    assert_eq!(run_helper("meet", &["1"])?, "");
+    assert_eq!(run_helper("meet", &["2"])?, "");
     for place in ["/dev/disk/by-id/volproof-test", "/dev/mapper/volproof-test"] {
         assert!(!Path::new(place).exists(), "`{place}` is on the machine");
     }

@@ -1,4 +1,5 @@
-//! Three witnesses of the same mounts: notifications, comparing mountinfo, and listing. They must agree.
+//! The two witnesses of mounts (fanotify, and polling of mountinfo) must show the same mounts. So must the events of the
+//! first one, replayed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,19 +10,19 @@ use harness::sandbox::{Sandbox, SandboxOptions};
 use libtest_mimic::{Failed, Trial};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::told;
+use crate::run_helper;
 
 pub(crate) fn trials() -> Vec<Trial> {
     (1..=8)
         .map(|seed| {
             Trial::test(format!("mounts::witnesses_agree_{seed}"), move || -> Result<(), Failed> {
-                told("differential", &[&seed.to_string()]).map(drop)
+                run_helper("differential", &[&seed.to_string()]).map(drop)
             })
         })
         .collect()
 }
 
-/// A small generator of numbers, so that a seed is all one needs to see a failure again.
+/// A random number generator: the same seed gives the same failure again.
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +34,7 @@ impl Dice {
     }
 }
 
-/// Does random things to mounts and compares after each step what the witnesses say.
+/// Changes mounts at random and compares the witnesses after each step.
 pub(crate) fn differential(seed: u64) {
     let user_namespace = seed.is_multiple_of(2) || !nix::unistd::geteuid().is_root();
     let sandbox = Sandbox::enter(SandboxOptions { user_namespace, ..SandboxOptions::default() }).unwrap();
@@ -46,19 +47,19 @@ pub(crate) fn differential(seed: u64) {
     let mut replayed: BTreeMap<MountId, Mount> = first.mounts();
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for step in 0..250 {
-        // Recursive binds of shared mounts multiply; a machine full of mounts shows nothing that a few do not.
-        let did = match first.mounts().len() {
+        // Recursive binds of shared mounts multiply, and more mounts than these find no other bugs.
+        let change = match first.mounts().len() {
             ..80 => random_step(&top, &mut dice),
             _ => clear(&top),
         };
         let (events, missed) = first.checkpoint().unwrap();
-        assert_eq!(missed, [], "step {step}: {did}");
+        assert_eq!(missed, [], "step {step}: {change}");
         for event in &events {
             replay(&mut replayed, event);
         }
         second.drain().unwrap();
-        assert_eq!(replayed, first.mounts(), "step {step}: {did}: events lead to what is known");
-        assert_eq!(described(&replayed), described(&second.mounts()), "step {step}: {did}");
+        assert_eq!(replayed, first.mounts(), "step {step}: {change}: the replayed events give other mounts");
+        assert_eq!(described(&replayed), described(&second.mounts()), "step {step}: {change}");
     }
 }
 
@@ -73,22 +74,22 @@ fn replay(mounts: &mut BTreeMap<MountId, Mount>, event: &MountEvent) {
     match event.kind {
         MountEventKind::Detach => {
             let before = mounts.remove(&event.id);
-            assert_eq!(before, event.mount, "what is detached is what was known");
+            assert_eq!(before, event.mount, "the detached mount is not the known one");
         }
         MountEventKind::Attach => {
             let before = event.mount.clone().and_then(|mount| mounts.insert(event.id, mount));
-            assert_eq!(before, None, "attached only once");
+            assert_eq!(before, None, "attached twice");
         }
         MountEventKind::Move { .. } | MountEventKind::Change { .. } => {
-            // Absent if it was detached right after: then that comes next.
+            // A mount that was detached right afterwards has no description; its detach event comes next.
             if let Some(now) = event.mount.clone() {
-                assert!(mounts.insert(event.id, now).is_some(), "what moved or changed was there");
+                assert!(mounts.insert(event.id, now).is_some(), "an unknown mount moved or changed");
             }
         }
     }
 }
 
-/// Everything but the ids, which differ between the witnesses; in order of place and age.
+/// The mounts without ids, which differ between the witnesses, sorted by their description.
 fn described(mounts: &BTreeMap<MountId, Mount>) -> Vec<Mount> {
     let mut all: Vec<Mount> =
         mounts.values().map(|mount| Mount { id: MountId(0), parent: MountId(0), ..mount.clone() }).collect();

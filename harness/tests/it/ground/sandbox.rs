@@ -3,14 +3,16 @@
 use harness::facts::{Fact, Facts};
 use libtest_mimic::{Failed, Trial};
 
-use crate::{helper, rooted, told};
+use crate::{helper, rooted, run_helper};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         rooted("sandbox::of_root_has_the_layout", || has_the_layout("root")),
         Trial::test("sandbox::without_root_has_the_layout", || has_the_layout("rootless")),
         Trial::test("sandbox::passes_the_exit_status_on", passes_the_exit_status_on),
-        Trial::test("sandbox::reaps_orphans_and_nobody_elses_children", || told("orphans", &[]).map(drop)),
+        Trial::test("sandbox::reaps_orphans_and_nobody_elses_children", || {
+            run_helper("orphans", &[]).map(drop)
+        }),
         Trial::test("sandbox::refuses_a_second_thread", refuses_a_second_thread),
         rooted("sandbox::census_names_what_is_left_and_who_holds_it", census_names_what_is_left),
         rooted("filesystem::each_format_is_made_used_and_undone", each_format),
@@ -35,7 +37,7 @@ fn has_the_layout(kind: &str) -> Result<(), Failed> {
         /var/lib/volproof tmpfs private
         300 MiB in the node's root: no storage space
     "#]]
-    .assert_eq(&told("describe", &[kind])?);
+    .assert_eq(&run_helper("describe", &[kind])?);
     assert_eq!(before, existed.map(std::path::Path::exists), "nothing is made on the machine");
     Ok(())
 }
@@ -48,7 +50,7 @@ fn passes_the_exit_status_on() -> Result<(), Failed> {
 }
 
 fn refuses_a_second_thread() -> Result<(), Failed> {
-    assert_eq!(told("threads", &[])?, "cannot enter a sandbox with 2 threads running\n");
+    assert_eq!(run_helper("threads", &[])?, "cannot enter a sandbox with 2 threads running\n");
     Ok(())
 }
 
@@ -60,7 +62,7 @@ fn census_names_what_is_left() -> Result<(), Failed> {
         process sleep[P]
         file   /var/lib/kubelet/pods/block
         file   /var/lib/kubelet/pods/web
-    "#]].assert_eq(&told("leave", &[])?);
+    "#]].assert_eq(&run_helper("leave", &[])?);
     Ok(())
 }
 
@@ -70,9 +72,9 @@ fn each_format() -> Result<(), Failed> {
         Some(absence) => format!("{format}: skipped: {absence}\n"),
         None => format!("{format}: /var/lib/kubelet/view says z, read-only filesystem or storage medium\n"),
     });
-    let told = told("filesystems", &[])?;
-    eprint!("{told}");
-    assert_eq!(told, of_disk.concat() + "tmpfs: no storage space\n");
+    let printed = run_helper("filesystems", &[])?;
+    eprint!("{printed}");
+    assert_eq!(printed, of_disk.concat() + "tmpfs: no storage space\n");
     Ok(())
 }
 
@@ -82,6 +84,6 @@ fn a_held_mount() -> Result<(), Failed> {
         mounted: false
         noted: 0
     "#]]
-    .assert_eq(&told("held", &[])?);
+    .assert_eq(&run_helper("held", &[])?);
     Ok(())
 }

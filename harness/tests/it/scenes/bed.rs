@@ -178,8 +178,8 @@ impl Bed {
     }
 
     pub(crate) fn attachments(&self) -> Vec<&'static str> {
-        let told = |attachment: &Attachment| if attachment.attached { "attached" } else { "detached" };
-        self.api_server.list::<Attachment>().iter().map(|attachment| told(attachment)).collect()
+        let state = |attachment: &Attachment| if attachment.attached { "attached" } else { "detached" };
+        self.api_server.list::<Attachment>().iter().map(|attachment| state(attachment)).collect()
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<()> {
