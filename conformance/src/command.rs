@@ -76,9 +76,9 @@ enum Command {
     /// node's root is thrown away and reported, and `host_paths` in its manifest opens more. With --socket nothing is
     /// contained; with --tier vm everything is.
     Run(Box<run::Flags>),
-    /// Mount what manifests say and tell what happens, or play a scenario
+    /// Mount the volumes of manifests and print what happens, or play a scenario
     Play(Box<play::Flags>),
-    /// Say whether two traces tell the same story
+    /// Compare two traces, and print where they differ
     Compare(compare::Flags),
     /// Stand between a node and a driver that run already, and judge what passes
     Watch(watch::Flags),

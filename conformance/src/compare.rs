@@ -4,7 +4,7 @@
 //! for each object its events, for each pod the errors of its waits, and for each snapshot the states, the mounts,
 //! the tree, the metadata, the claims and the loop devices. A section is lines of text without anything that may differ
 //! between two correct runs: times, numbers of devices, names of generations, and the number of failed tries. Two traces
-//! tell the same story if their sections are equal. A trace may come from this program or from a recorder beside a real
+//! are equal if their sections are. A trace may come from this program or from a recorder beside a real
 //! volume manager. Touches nothing: the input are texts.
 
 mod calls;

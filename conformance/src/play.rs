@@ -66,19 +66,19 @@ pub(crate) fn perform<'a>(
 
 async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> anyhow::Result<Played> {
     let scenario = Scenario::parse(text).map_err(|bad| anyhow::anyhow!("line {}: {bad}", bad.line))?;
-    let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
+    let print = |line: &str| voice.say(&Said::Told(line.to_owned()));
     let mut world = World::put_up(orders, sandbox, &scenario, None).await?;
     voice.hide(world.journal.masks().clone());
     let (mut failures, mut findings) = (Vec::new(), Findings::default());
     for (number, step) in scenario.steps.iter().enumerate() {
-        tell(&format!("{:>3}  {}", number + 1, steps::in_a_line(step)));
+        print(&format!("{:>3}  {}", number + 1, steps::in_a_line(step)));
         if steps::takes_no_time(step) {
             world.stand_still();
         } else {
             world.go_on().await;
         }
         if let Some(failure) = world.perform(number, step).await {
-            tell(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
+            print(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
             let place = format!("line {}, step {}", step.line, number + 1);
             failures.push(format!("{place}, {}: {failure}", steps::in_a_line(step)));
         }
@@ -86,14 +86,14 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
         if !steps::takes_no_time(step) && step.action != Action::WaitRpc {
             world.settle().await;
             for line in world.story().await.lines() {
-                tell(&format!("       {line}"));
+                print(&format!("       {line}"));
             }
         }
     }
     world.go_on().await;
     let trace = world.finish().await;
     for line in world.last_story().lines() {
-        tell(&format!("       {line}"));
+        print(&format!("       {line}"));
     }
     write(&orders.directory.join(TRACE), &trace)?;
     let left = world.take_down().await;

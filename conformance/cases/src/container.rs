@@ -70,7 +70,7 @@ async fn service_variables_are_set(cx: &mut Cx) -> Result {
     let web = web.env("MY_DB_SERVICE_PORT_SQL", "mine").env("URL", "sql://$(MY_DB_SERVICE_HOST)/x");
     let web = web.start().await?;
     let inside = web.container().await?;
-    let told = || {
+    let shown = || {
         expect![[r#"
         user   0:0
         groups
@@ -94,12 +94,12 @@ async fn service_variables_are_set(cx: &mut Cx) -> Result {
         env    URL=sql://10.96.7.7/x
     "#]]
     };
-    inside.is(told()).await?;
+    inside.is(shown()).await?;
     inside.writes("/part/greeting", "hello").await?;
     inside.reads("/cache/5432/greeting", "hello").await?;
     cx.across(&[Restart, Kill], async |_| {
         web.runs().await?;
-        web.container().await?.is(told()).await
+        web.container().await?.is(shown()).await
     })
     .await?;
 

@@ -228,7 +228,7 @@ async fn missing_object_keeps_its_pod_waiting(cx: &mut Cx) -> Result {
 #[case(needs = [])]
 async fn path_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue")])?;
-    for (pod, path, told) in [
+    for (pod, path, event) in [
         (
             "a",
             "../color",
@@ -261,7 +261,7 @@ async fn path_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
         let content = some_of("settings", &[("color", path, None)]);
         let source = VolumeSource::ConfigMap(content);
         let web = cx.pod(pod).inline("settings", source, "/settings").add().await?;
-        web.has_event(told).await?;
+        web.has_event(event).await?;
         web.stop().await?;
     }
     cx.sees(expect![[r#"

@@ -19,12 +19,12 @@ const CUTS: usize = 8;
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty, and what cannot be read may not be.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn unreadable_disk_is_not_formatted(cx: &mut Cx) -> Result {
-    let told = expect![[r#"
+    let event = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
     "#]];
     let disk = cx.faulty_disk()?;
     disk.is(Manner::Fails)?;
-    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
+    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), event).await
 }
 
 /// A disk that cannot be written cannot be formatted: the pod waits with an event and nothing is left, and it gets the
@@ -33,12 +33,12 @@ async fn unreadable_disk_is_not_formatted(cx: &mut Cx) -> Result {
 /// Kubernetes, Volumes, local.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn unwritable_disk_is_reported(cx: &mut Cx) -> Result {
-    let told = expect![[r#"
+    let event = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
     "#]];
     let disk = cx.faulty_disk()?;
     disk.is(Manner::FailsWrites)?;
-    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
+    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), event).await
 }
 
 /// A disk whose first sectors are bad may hold data behind them, and is not formatted.
@@ -49,10 +49,10 @@ async fn disk_with_bad_sectors_is_not_formatted(cx: &mut Cx) -> Result {
     const FIRST: Range<u64> = 0..16;
     let disk = cx.spotty_disk()?;
     disk.is_bad_at(FIRST)?;
-    let told = expect![[r#"
+    let event = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
     "#]];
-    refused_until_sound(cx, disk.path(), || disk.is_good_at(FIRST), told).await
+    refused_until_sound(cx, disk.path(), || disk.is_good_at(FIRST), event).await
 }
 
 /// When a disk is unplugged under a pod, writes fail and the pod can still be deleted with all its mounts. The next pod
@@ -193,10 +193,10 @@ async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
 }
 
 /// A pod that wants the failing disk gets an event and no mount; after the disk is mended the next pod gets it.
-async fn refused_until_sound(cx: &Cx, disk: &Path, mended: impl FnOnce() -> Result, told: Expect) -> Result {
+async fn refused_until_sound(cx: &Cx, disk: &Path, mended: impl FnOnce() -> Result, event: Expect) -> Result {
     let data = cx.local("data", disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.has_event(told).await?;
+    web.has_event(event).await?;
     web.stop().await?;
     cx.sees(expect![""]).await?;
 

@@ -45,7 +45,7 @@ async fn wrong_type_is_refused(cx: &mut Cx) -> Result {
     std::fs::write(machine.join("file"), "x")?;
     std::os::unix::fs::symlink("/dev/null", machine.join("null"))?;
     let path = |name: &str| machine.join(name).display().to_string();
-    for (pod, name, kind, told) in [
+    for (pod, name, kind, event) in [
         (
             "a",
             "file",
@@ -104,7 +104,7 @@ async fn wrong_type_is_refused(cx: &mut Cx) -> Result {
         ),
     ] {
         let web = cx.pod(pod).inline("data", host_path(&path(name), kind), "/data").add().await?;
-        web.has_event(told).await?;
+        web.has_event(event).await?;
         web.stop().await?;
     }
     let link = cx.pod("link").inline("null", host_path(&path("null"), "CharDevice"), "/null").start().await?;

@@ -63,7 +63,7 @@ async fn link_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
           greeting               file  0644 0:0  "hello"
     "#]])
         .await?;
-    for (pod, path, told) in [
+    for (pod, path, error) in [
         (
             "a",
             "outside",
@@ -115,7 +115,7 @@ async fn link_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
         ),
     ] {
         let web = cx.pod(pod).inline("data", source(), "/data").sub_path(path).start().await?;
-        web.container_is_refused(told).await?;
+        web.container_is_refused(error).await?;
     }
     cx.sees(expect![[r#"
         bind   <sub-path:data/good/main/0>     =  <machine>/volume/real/deep
@@ -229,7 +229,7 @@ async fn variables_are_expanded(cx: &mut Cx) -> Result {
             No value for variable "SIZE": couldn't find key size in ConfigMap default/settings.
         "#]])
         .await?;
-    for (name, path, told) in [
+    for (name, path, error) in [
         (
             "a",
             "$(NOPE)/$(EMPTY)",
@@ -252,7 +252,7 @@ async fn variables_are_expanded(cx: &mut Cx) -> Result {
         "#]],
         ),
     ] {
-        pod(name, path).start().await?.container_is_refused(told).await?;
+        pod(name, path).start().await?.container_is_refused(error).await?;
     }
     Ok(())
 }

@@ -90,8 +90,8 @@ fn was_made_twice(end: &RpcEnd) -> bool {
 
 /// The fields in which the two answers of such a call differ. Recordings of earlier versions do not name the fields.
 fn difference(end: &RpcEnd) -> Option<&str> {
-    let (_, told) = end.injected.as_deref()?.split_once(DIFFER)?;
-    Some(told.strip_prefix(" in ").unwrap_or_default())
+    let (_, fields) = end.injected.as_deref()?.split_once(DIFFER)?;
+    Some(fields.strip_prefix(" in ").unwrap_or_default())
 }
 
 /// Stands behind what the proxy did with a call, before words that are the driver's own.

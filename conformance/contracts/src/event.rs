@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod disturbance;
-mod told;
+mod driver_answer;
 mod unreadable;
 mod words;
 
 pub use disturbance::Disturbance;
-pub use told::Told;
+pub use driver_answer::DriverAnswer;
 pub use unreadable::Unreadable;
 pub use words::{
     Awaited, Client, Edge, EffectKind, Lifecycle, Meddling, ObjectKind, OperationName, PodPhase, Role,

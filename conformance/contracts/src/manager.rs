@@ -39,7 +39,7 @@ pub const RULES: &[&Rule] = &[
     &staging::STAGED_ONCE,
     &staging::ALL_OR_NOT_READY,
     &teardown::NOT_WHILE_IT_RUNS,
-    &entitled::ONLY_WHAT_IS_USED,
+    &entitled::USED_VOLUMES_ONLY,
     &teardown::FINAL_MEANS_UNPUBLISHED,
     &uncertain::UNKNOWN_IS_UNCERTAIN,
     &uncertain::FAILED_LEAVES_NOTHING,

@@ -73,7 +73,7 @@ impl Judging {
         Self { kind, unexplained: Unexplained::default() }
     }
 
-    fn tell(&self, found: &[Found], report: &mut Report) {
+    fn report_own_kind(&self, found: &[Found], report: &mut Report) {
         let cause = match self.kind {
             Kind::Stray => "done, and not announced",
             Kind::Phantom => "announced, and not there",
@@ -92,12 +92,12 @@ impl Check for Judging {
             _ => {}
         }
         let found = self.unexplained.event(line);
-        self.tell(&found, report);
+        self.report_own_kind(&found, report);
     }
 
     fn rest(&mut self, _: &Books, _: &Rest, report: &mut Report) {
         let found = self.unexplained.rest(0);
-        self.tell(&found, report);
+        self.report_own_kind(&found, report);
     }
 }
 
@@ -221,8 +221,8 @@ impl Unexplained {
             return Vec::new();
         }
         let unclaimed = std::mem::take(&mut self.unclaimed).into_iter().filter(|event| !event.guess);
-        let tell = |event: Unclaimed| irregular(event.added, &event.target, self.likeliest(&event));
-        unclaimed.map(tell).map(|what| Found { kind: Kind::Stray, seq, what }).collect()
+        let describe = |event: Unclaimed| irregular(event.added, &event.target, self.likeliest(&event));
+        unclaimed.map(describe).map(|what| Found { kind: Kind::Stray, seq, what }).collect()
     }
 
     /// Guesses which process made a mount when its maker has already exited: it was a child of the node or of the
@@ -252,8 +252,8 @@ impl Unexplained {
         !self.is_at_work() && !self.unclaimed.is_empty()
     }
 
-    /// Whether a driver has a reason to change the mounts at a path. There is never a reason to cover or to unmount all of the
-    /// node's root.
+    /// Whether a driver has a reason to change the mounts at a path. There is never a reason to cover or to unmount all
+    /// of the node's root.
     pub fn excuses(&self, target: &str) -> bool {
         if self.is_above_contract(target) {
             return false;
@@ -310,7 +310,7 @@ impl Unexplained {
         if end.abandoned {
             self.abandoned.insert(work);
         } else if end.is_from_the_driver() && end.code == "OK" {
-            // Any error may come from a retry that was refused while the earlier call still runs: ABORTED says so
+            // Any error may come from a retry that was refused while the earlier call still runs: ABORTED means that
             // outright. Only a driver that is done at this path has done what it was asked there before.
             self.abandoned.retain(|other| (&other.volume, &other.path) != (&work.volume, &work.path));
         }

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_case_judges_the_promises_that_it_names() {
         let item = quote! {
-            /// DRV-001 is only told of.
+            /// DRV-001 is only mentioned.
             async fn works(cx: &mut Cx) -> Result {
                 if cx.is_slow() { cx.keeps("DRV-064", "", true, "")?; }
                 answer.is("DRV-020", &["OK"])?;

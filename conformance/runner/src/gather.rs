@@ -60,7 +60,7 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
 /// A sentence without the names in it, which are other ones in each case: single words in backquotes.
 fn without_names(sentence: &str) -> String {
     let parts = sentence.split('`').enumerate();
-    // A line of a story has several words, and tells one fault from another.
+    // A line of a story has several words, and distinguishes one fault from another.
     let is_name = |(place, part): &(usize, &str)| place % 2 == 1 && !part.contains(' ');
     parts.filter(|part| !is_name(part)).map(|(_, part)| part).collect()
 }

@@ -522,7 +522,7 @@ pub(crate) fn unanswered(method: &str) -> Finding {
 /// The finding of a machine that lacks a resource, beside others; `said` names the resource and the remedy.
 pub(crate) fn environment(said: &str, others: &[Finding]) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);
-    // A wait that the load cut short does not tell what would have come: a driver that is broken waits as well. Nor is
+    // A wait that the load cut short does not show its result: a driver that is broken waits as well. Nor is
     // a driver acquitted by a full disk of what was seen of it.
     let is_accused = others.iter().any(|finding| finding.party == Party::Driver && finding.is_fault());
     let fault = if cause == OVERLOADED || is_accused { NOT_KNOWN } else { ACQUITTAL };

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(
             skip(&ground.missing(&[Need::Block, Need::Filesystem])),
             Some((Status::SkippedDriver, vec!["does not create block volumes".to_owned()])),
-            "one reason for two needs is told once"
+            "one reason for two needs is reported once"
         );
     }
 }

@@ -83,7 +83,7 @@ pub(super) struct Flags {
     /// Write results.json, junit.xml, report.html and the logs of all cases here
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Run again each time the driver's program or manifest changes, until Ctrl-C, and tell what that has changed
+    /// Run again each time the driver's program or manifest changes, until Ctrl-C, and list the differences
     #[arg(long, conflicts_with_all = ["socket", "keep"])]
     rerun: bool,
     /// Tell what has changed since an earlier run: its directory, or its results.json

@@ -115,7 +115,7 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     while let Some(row) = attempts.next().await {
         match row {
             Ok(row) => {
-                tell(&row, flags.json);
+                print(&row, flags.json);
                 rows.push(row.outcome);
             }
             Err(error) => failed = Some(failed.unwrap_or(error)),
@@ -193,7 +193,7 @@ impl fmt::Display for Row {
     }
 }
 
-fn tell(row: &Row, json: bool) {
+fn print(row: &Row, json: bool) {
     match json {
         // If standard output is closed, the exit code still says what was found.
         true => drop(writeln!(

@@ -70,7 +70,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         );
         return Ok(exit_code::OK);
     };
-    tell(flags, seed, found)?;
+    print(flags, seed, found)?;
     Ok(exit_code::CASES_FAILED)
 }
 
@@ -149,7 +149,7 @@ impl Played {
 }
 
 /// Prints a failure with the fewest steps that cause it, and the command that reproduces it.
-fn tell(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
+fn print(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
     match found {
         Found::Panicked => say!("seed {seed}: the simulation panicked"),
         Found::Violated(violated) => {

@@ -51,9 +51,9 @@ fn list_dead() -> Result<usize, Exit> {
     let dead = janitor::dead().map_err(anyhow::Error::from)?;
     for Dead { run, author, left, unreadable } in &dead {
         let whose = author.as_ref().map(ToString::to_string);
-        tell(&format!("run {run} {}", whose.unwrap_or_default()));
-        left.iter().for_each(|line| tell(&format!("  would undo {line}")));
-        unreadable.iter().for_each(|why| tell(&format!("  cannot be undone: {why}")));
+        print(&format!("run {run} {}", whose.unwrap_or_default()));
+        left.iter().for_each(|line| print(&format!("  would undo {line}")));
+        unreadable.iter().for_each(|why| print(&format!("  cannot be undone: {why}")));
     }
     match dead.len() {
         0 => say!("nothing to sweep: no run has ended without its janitor"),
@@ -67,9 +67,9 @@ fn sweep() -> Result<usize, Exit> {
     let swept = janitor::sweep().map_err(anyhow::Error::from)?;
     for Swept { run, author, undone } in &swept {
         let whose = author.as_ref().map(ToString::to_string);
-        tell(&format!("run {run} {}", whose.unwrap_or_default()));
-        undone.done.iter().for_each(|line| tell(&format!("  {line}")));
-        undone.left.iter().for_each(|line| tell(&format!("  left: {line}")));
+        print(&format!("run {run} {}", whose.unwrap_or_default()));
+        undone.done.iter().for_each(|line| print(&format!("  {line}")));
+        undone.left.iter().for_each(|line| print(&format!("  left: {line}")));
     }
     match swept.len() {
         0 => say!("nothing to sweep: no run has ended without its janitor"),
@@ -95,13 +95,13 @@ fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
     let old: Vec<Report> = all.into_iter().filter(|report| report.age >= least).collect();
     let mut failed = Vec::new();
     for report in &old {
-        let told = format!("{}, written {} ago", report.path.display(), age(report.age));
+        let described = format!("{}, written {} ago", report.path.display(), age(report.age));
         if flags.dry_run {
-            tell(&format!("would remove {told}"));
+            print(&format!("would remove {described}"));
             continue;
         }
         match report.remove() {
-            Ok(()) => tell(&format!("removed {told}")),
+            Ok(()) => print(&format!("removed {described}")),
             Err(error) => failed.push(format!("{}: {error}", report.path.display())),
         }
     }
@@ -126,6 +126,6 @@ fn size(reports: &[Report]) -> String {
     }
 }
 
-fn tell(line: &str) {
+fn print(line: &str) {
     say!("{}", printable(line.trim_end()));
 }

@@ -25,10 +25,10 @@ use runner::dispatch::Ledger;
 use runner::exit_code;
 use testbed::failure::chain;
 
-/// Stand between a node and a driver that run already, tell what passes, and judge it.
+/// Stand between a node and a driver that run already, print what passes, and judge it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The node must be told of the socket of --listen instead of the driver's own: with node-driver-registrar that is
+The node must use the socket of --listen instead of the driver's own: with node-driver-registrar that is
 --kubelet-registration-path. Ctrl-C ends it.
 
 Exit codes: 0 nothing was broken; 1 something was; 2 command line; 4 it could not begin.")]
@@ -148,7 +148,7 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
         printed += lines.len();
         for line in lines {
             teller.metrics.count(&line);
-            watched.take(line).iter().for_each(|news| teller.tell(news));
+            watched.take(line).iter().for_each(|news| teller.print(news));
         }
         teller.tell_secrets();
         if last_calls.is_none() && proxy.is_replaced() {
@@ -224,7 +224,7 @@ impl Teller {
         })
     }
 
-    fn tell(&mut self, news: &News) {
+    fn print(&mut self, news: &News) {
         let hide = |text: &str| printable(&self.journal.masks().hide(text)).into_owned();
         let mut out = terminal::out();
         // If the output is closed, the exit code still reports broken promises.
@@ -245,7 +245,7 @@ impl Teller {
     fn tell_secrets(&mut self) {
         for secret in self.journal.leaked_secrets() {
             if !self.secrets.contains(&secret) {
-                self.tell(&News::secret_repeated(&secret.0, &secret.1));
+                self.print(&News::secret_repeated(&secret.0, &secret.1));
                 self.secrets.insert(secret);
             }
         }

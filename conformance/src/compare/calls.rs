@@ -49,7 +49,7 @@ struct Deed {
 /// A change of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
-    Mounted { target: String, told: String, opts: String },
+    Mounted { target: String, description: String, opts: String },
     Gone(String),
     Changed { target: String, opts: String },
 }
@@ -72,10 +72,10 @@ impl Stories {
             "rpc_end" => self.end(line),
             "mount_add" => {
                 let (shown, fstype, supers) = (line.text("root"), line.text("fstype"), line.text("super"));
-                let told = words::mount(shown, fstype, supers);
+                let description = words::mount(shown, fstype, supers);
                 self.change(Change::Mounted {
                     target: target(),
-                    told,
+                    description,
                     opts: words::options(line.text("opts")),
                 });
             }
@@ -178,7 +178,7 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mounted { target, told, opts } => write!(f, "mount  {target} {told} {opts}"),
+            Self::Mounted { target, description, opts } => write!(f, "mount  {target} {description} {opts}"),
             Self::Gone(target) => write!(f, "umount {target}"),
             Self::Changed { target, opts } => write!(f, "change {target} {opts}"),
         }

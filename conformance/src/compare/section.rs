@@ -30,9 +30,9 @@ pub(super) fn all(trace: &Trace) -> Vec<Section> {
 }
 
 /// Sections of lines that are taken one by one. A repeated line is left out.
-fn grouped(trace: &Trace, tell: impl Fn(&Line) -> Option<(String, String)>) -> Vec<Section> {
+fn grouped(trace: &Trace, line_of: impl Fn(&Line) -> Option<(String, String)>) -> Vec<Section> {
     let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (about, line) in trace.lines().iter().filter_map(tell) {
+    for (about, line) in trace.lines().iter().filter_map(line_of) {
         let lines = sections.entry(about).or_default();
         if lines.last() != Some(&line) {
             lines.push(line);
@@ -41,7 +41,8 @@ fn grouped(trace: &Trace, tell: impl Fn(&Line) -> Option<(String, String)>) -> V
     sections.into_iter().map(|(about, lines)| Section::new(about, lines)).collect()
 }
 
-/// An event of the node: recordings of a kubelet hold no others. Volumes are worked on side by side, so the order holds within one only.
+/// An event of the node: recordings of a kubelet hold no others. Volumes are worked on side by side, so the order holds
+/// within one only.
 fn event(line: &Line) -> Option<(String, String)> {
     let of_node = line.ev == "event" && line.text("by").is_empty();
     if !of_node || words::is_of_pod_sync(line.text("message")) {

@@ -78,8 +78,8 @@ fn mount(text: &str) -> String {
         let found = rest.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         found.unwrap_or_default().to_owned()
     };
-    let told = words::mount(&field("root"), &field("type"), &field("super"));
-    format!("{target} {told} {}", words::options(&field("opts")))
+    let description = words::mount(&field("root"), &field("type"), &field("super"));
+    format!("{target} {description} {}", words::options(&field("opts")))
 }
 
 /// Every path with its mode, owners and link.

@@ -65,7 +65,7 @@ fn on_line(text: &str, holds: impl Fn(&str) -> bool, change: impl Fn(&str) -> St
 }
 
 #[test]
-fn a_recording_tells_its_own_story() {
+fn recording_equals_itself() {
     for (name, text) in recordings() {
         assert_eq!(differences(&text, &text), None, "{name}");
     }

@@ -88,7 +88,7 @@ pub(super) fn mount(shown: &str, fstype: &str, supers: &str) -> String {
 /// A request without the fields that differ between runs.
 pub(super) fn request(request: &Value) -> String {
     let Value::Object(fields) = request else { return String::new() };
-    let tell = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+    let word = |(key, value): (&String, &Value)| match (key.as_str(), value) {
         ("volumeContext", Value::Object(context)) => {
             let mut context = context.clone();
             if let Some(tokens) = context.get_mut("csi.storage.k8s.io/serviceAccount.tokens") {
@@ -103,5 +103,5 @@ pub(super) fn request(request: &Value) -> String {
         (_, Value::String(text)) => format!("{key}={text}"),
         _ => format!("{key}={value}"),
     };
-    fields.iter().map(tell).collect::<Vec<_>>().join(" ")
+    fields.iter().map(word).collect::<Vec<_>>().join(" ")
 }

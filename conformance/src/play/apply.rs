@@ -30,12 +30,12 @@ impl Session<'_> {
             read.and_then(|files| Files::parse(&files).map_err(|(name, bad)| format!("{name}: {bad}")));
         let files = match read {
             Ok(files) => files,
-            Err(why) => return self.tell(format!("apply  nothing: {why}")),
+            Err(why) => return self.print(format!("apply  nothing: {why}")),
         };
         let before = std::mem::replace(&mut self.files, files.clone());
         self.world.scenario.pods.clone_from(&files.scenario.pods);
         if let Err(error) = self.world.nodes_are_there().await {
-            self.tell(format!("apply  {OTHER} does not start: {error:#}"));
+            self.print(format!("apply  {OTHER} does not start: {error:#}"));
         }
         let (old, new) = (documents(&before), documents(&files));
         let changes = changes(&old, &new);
@@ -50,8 +50,8 @@ impl Session<'_> {
                 }
             };
             match self.apply_one(change).await {
-                Ok(how) => self.tell(format!("apply  {what} {how}")),
-                Err(why) => self.tell(format!("apply  {what} stays as it is: {why}")),
+                Ok(how) => self.print(format!("apply  {what} {how}")),
+                Err(why) => self.print(format!("apply  {what} stays as it is: {why}")),
             }
         }
         self.look_again();

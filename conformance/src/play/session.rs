@@ -67,7 +67,7 @@ pub(super) async fn play(
 }
 
 impl Session<'_> {
-    pub(super) fn tell(&self, line: impl Into<String>) {
+    pub(super) fn print(&self, line: impl Into<String>) {
         self.voice.say(&Said::Told(line.into()));
     }
 
@@ -101,7 +101,7 @@ impl Session<'_> {
     /// Prints the news and the findings in them.
     async fn tell_news(&mut self) {
         for line in self.world.news().await {
-            self.tell(line);
+            self.print(line);
         }
         let mut found = self.findings.since(&self.world.journal);
         if let Some(other) = self.world.other_node() {
@@ -118,8 +118,8 @@ impl Session<'_> {
             && let Some(exit) = other.driver_exit().await
         {
             self.driver_is_lost = true;
-            let told = format!("The driver of {OTHER} has ended by itself: {exit}.");
-            found.extend(self.other_findings.driver_ended(&told));
+            let sentence = format!("The driver of {OTHER} has ended by itself: {exit}.");
+            found.extend(self.other_findings.driver_ended(&sentence));
         }
         self.found(found);
     }
@@ -152,10 +152,10 @@ impl Session<'_> {
         } else {
             "not all pods have their volumes"
         };
-        self.tell(head);
-        lacking.iter().for_each(|line| self.tell(format!("  {line}")));
+        self.print(head);
+        lacking.iter().for_each(|line| self.print(format!("  {line}")));
         for line in self.world.volume_paths().await.into_iter().chain(given) {
-            self.tell(line);
+            self.print(line);
         }
         if !lacking.is_empty() {
             self.played.failures.push(format!("{head}: {}", lacking.join("; ")));
@@ -216,7 +216,7 @@ impl Session<'_> {
         self.tell_news().await;
         // News leave out the story while something is under way. Nothing is waited for any more, so it is printed now.
         let story = self.world.last_story();
-        story.lines().for_each(|line| self.tell(line.to_owned()));
+        story.lines().for_each(|line| self.print(line.to_owned()));
         write(&orders.directory.join(TRACE), &self.world.finish().await)?;
         // If pods are left, their volumes are too, which needs no further report; the end of the sandbox removes them.
         if !self.driver_is_lost && self.played.left.is_empty() {

@@ -335,8 +335,8 @@ impl Shared {
         let actual = seen.to_string();
         let expected = for_this_driver(unindented(said.data()), self.bed.stages());
         // A driver may say that it cannot do something now, and is then asked again.
-        let is_as_told = expected == actual || expected == seen.without_put_off_calls().to_string();
-        if is_as_told || self.updates(said, &actual) {
+        let is_as_expected = expected == actual || expected == seen.without_put_off_calls().to_string();
+        if is_as_expected || self.updates(said, &actual) {
             return Ok(());
         }
         let after = self.last().step;

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_told_in_one_line_without_words_of_a_library() {
+    fn answer_is_one_line_without_words_of_a_library() {
         let refused = tonic::Status::internal("mount failed: exit status 32\nOutput: unknown file system\n");
         assert_eq!(
             chain(&refused),

@@ -32,7 +32,7 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     // If it cannot be made, `doctor` reports the reason.
     let mut cgroup = Cgroup::create(&name, limits).ok()?;
     if let Some(opened) = opened_disks(&orders.manifest.host_paths) {
-        // If the kernel refuses the program, the head of the report says so.
+        // If the kernel refuses the program, the head of the report names that.
         let _ = cgroup.limit_disks(&opened);
     }
     Some(Arc::new(cgroup))

@@ -53,7 +53,7 @@ needs! {
     AttachesReadOnly: Driver, "attach read-only";
     /// The driver lists its volumes: it reports LIST_VOLUMES.
     Lists: Driver, "list";
-    /// The node service tells how full a volume is: it reports GET_VOLUME_STATS.
+    /// The node service reports the usage of a volume: it reports GET_VOLUME_STATS.
     Stats: Driver, "stats";
     /// The node service grows volumes: it reports EXPAND_VOLUME.
     ExpandsOnNode: Driver, "expand on node";
@@ -63,7 +63,7 @@ needs! {
     Snapshots: Driver, "snapshots";
     /// The driver lists its snapshots: it reports LIST_SNAPSHOTS.
     ListsSnapshots: Driver, "list snapshots";
-    /// The driver tells of one snapshot: it reports GET_SNAPSHOT.
+    /// The driver reports a single snapshot: it reports GET_SNAPSHOT.
     GetsSnapshots: Driver, "get snapshots";
     /// The driver copies volumes: it reports CLONE_VOLUME.
     Clones: Driver, "clone";
@@ -72,7 +72,7 @@ needs! {
     GroupSnapshots: Driver, "group snapshots";
     /// The driver changes parameters of volumes: it reports MODIFY_VOLUME.
     Modifies: Driver, "modify";
-    /// The driver tells how much space is left for volumes: it reports GET_CAPACITY.
+    /// The driver reports the space that is left for volumes: it reports GET_CAPACITY.
     TellsCapacity: Driver, "capacity";
     /// Volumes can be reached from some places only: the plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS, and its node
     /// says where it is.
@@ -89,7 +89,7 @@ needs! {
     /// Two pods on one node may have the volume at once: the driver reports SINGLE_NODE_MULTI_WRITER, or
     /// creates volumes with MULTI_NODE_MULTI_WRITER.
     Shared: Driver, "shared";
-    /// The driver runs on two nodes that reach the same volumes: the manifest says so (`nodes = 2`).
+    /// The driver runs on two nodes that reach the same volumes (in the manifest: `nodes = 2`).
     TwoNodes: Driver, "two nodes";
     /// Pods on several nodes may have a volume at once: the driver creates volumes with MULTI_NODE_MULTI_WRITER.
     SharedByNodes: Driver, "shared by nodes";
@@ -103,7 +103,7 @@ needs! {
     GivesGroups: Driver, "gives groups";
     /// The driver leaves that to the node: it does not report VOLUME_MOUNT_GROUP.
     LeavesGroups: Driver, "leaves groups";
-    /// Pods may have volumes of the driver's inline: the manifest says so (`inline = true`).
+    /// Pods may have inline volumes of the driver (in the manifest: `inline = true`).
     Inline: Driver, "inline";
     /// The suite started the driver's process and may kill it and start it again.
     OwnProcess: Driver, "own process";

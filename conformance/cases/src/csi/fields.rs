@@ -61,7 +61,7 @@ async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
         cx.requires("NodeUnstageVolume", &unstage, &["volumeId", "stagingTargetPath"]).await?;
     }
     let at = json!({ "volumeId": node.handle(), "volumePath": target });
-    if cx.tells_statistics() {
+    if cx.reports_statistics() {
         cx.requires("NodeGetVolumeStats", &at, &["volumeId", "volumePath"]).await?;
     }
     if cx.grows_on_node() {

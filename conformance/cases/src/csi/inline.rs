@@ -1,4 +1,4 @@
-//! Volumes of a driver that live as long as their pods.
+//! Inline volumes of a CSI driver: they live as long as their pods.
 
 use crate::prelude::*;
 

@@ -130,8 +130,8 @@ fn kinds(root: &Path) -> Kinds {
         let leads = fs::read_link(root.join(name)).map(|to| format!("a link to `{}`", to.display()));
         leads.unwrap_or_else(|_| "no link".to_owned())
     };
-    let seen = |name: &str, tell: &dyn Fn(fs::Metadata) -> String| {
-        fs::symlink_metadata(root.join(name)).map_or_else(|_| GONE.to_owned(), tell)
+    let seen = |name: &str, read: &dyn Fn(fs::Metadata) -> String| {
+        fs::symlink_metadata(root.join(name)).map_or_else(|_| GONE.to_owned(), read)
     };
     let owner = |of: fs::Metadata| format!("of {}:{} with mode {:o}", of.uid(), of.gid(), of.mode() & 0o7777);
     [

@@ -104,7 +104,7 @@ async fn volume_with_a_limit_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let entries = cx.entries_of_id(made.text("/volume/volumeId").to_owned()).await?;
     cx.unmake(&made).await?;
     if entries.is_empty() {
-        cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
+        cx.not_tried("DRV-111", "the controller reports no single volumes");
     }
     entries.iter().try_for_each(|(method, entry)| keeps_answer(cx, method, &created, &entry["volume"]))
 }
@@ -128,7 +128,7 @@ async fn larger_copy_is_told_as_it_was_created(cx: &mut Cx) -> Result {
 async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
     let entries = cx.descriptions_of(volume).await?;
     if entries.is_empty() {
-        cx.not_tried("DRV-111", "the controller tells nothing of single volumes");
+        cx.not_tried("DRV-111", "the controller reports no single volumes");
     }
     for entry in entries {
         let other = "ControllerGetVolume answered another volume than it was asked for.";
@@ -142,12 +142,12 @@ async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
 fn keeps_answer(cx: &Cx, method: &str, created: &Value, listed: &Value) -> Result {
     let size = |volume: &Value| volume["capacityBytes"].as_str().and_then(|size| size.parse::<i64>().ok());
     if let (Some(answered), Some(later)) = (size(created), size(listed)) {
-        let smaller = "The controller tells a smaller capacity of a volume than was answered for it.";
+        let smaller = "The controller reports a smaller capacity of a volume than it answered before.";
         cx.keeps("DRV-111", method, later == 0 || later >= answered, smaller)?;
     }
     let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
     let (answered, later) = (context(created), context(listed));
-    let other = "The controller tells another volume_context of a volume than was answered for it.";
+    let other = "The controller reports another volume_context of a volume than it answered before.";
     cx.keeps("DRV-111", method, later.is_empty() || later == answered, other)
 }
 
@@ -207,8 +207,9 @@ async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
         let mut entries = list.list("/entries").iter().map(|entry| &entry["snapshot"]);
         let Some(listed) = entries.find(|listed| listed["snapshotId"] == json!(taken.id)) else { continue };
         for field in ["sourceVolumeId", "creationTime", "readyToUse", "sizeBytes"] {
-            let cause =
-                format!("ListSnapshots tells another `{field}` of a snapshot than CreateSnapshot answered.");
+            let cause = format!(
+                "ListSnapshots reports another `{field}` of a snapshot than CreateSnapshot answered."
+            );
             let (now, before) = (&listed[field], &taken.said[field]);
             cx.keeps("DRV-144", "ListSnapshots", now == before || may_change(field, now, before), &cause)?;
         }

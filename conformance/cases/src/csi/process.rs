@@ -49,7 +49,7 @@ async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     let volume = json!({ "volumeId": node.handle() });
     let at = json!({ "volumeId": node.handle(), "volumePath": node.target("web") });
     let questions = [
-        ("NodeGetVolumeStats", at, cx.tells_statistics()),
+        ("NodeGetVolumeStats", at, cx.reports_statistics()),
         ("ListVolumes", json!({}), cx.controller_can("LIST_VOLUMES")),
         ("ControllerGetVolume", volume, cx.controller_can("GET_VOLUME")),
         ("GetCapacity", json!({}), cx.controller_can("GET_CAPACITY")),

@@ -6,7 +6,7 @@ use crate::prelude::*;
 const STEPS: usize = 120;
 
 /// A pod has its file system and its device again after the machine has rebooted, with all that was in them, and
-/// nothing of them is left when it is gone.
+/// leaves nothing of them when it is deleted.
 ///
 /// Kubernetes: a pod stays on its node when that reboots; the kubelet sets its volumes up anew.
 #[case(needs = [Filesystem, Block, Root, Loop, OwnProcess, Persistent, TwoVolumes], judges = ["DRV-160", "DRV-161"])]
@@ -73,23 +73,23 @@ async fn volume_is_staged_anew_after_a_reboot(cx: &mut Cx) -> Result {
 
 /// A file system that was staged and published before a reboot can be unpublished, unstaged and used again after it.
 ///
-/// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for what it knows, whatever has become of it.
+/// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for each volume that it knows, in whatever state it is.
 #[case(needs = [Filesystem, Root, OwnProcess, Persistent])]
 async fn file_system_is_torn_down_after_a_reboot(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    is_torn_down(cx, cx.node_calls(&data).await?).await
+    tear_down_after_reboot(cx, cx.node_calls(&data).await?).await
 }
 
 /// A device that was staged and published before a reboot can be unpublished, unstaged and used again after it.
 ///
-/// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for what it knows, whatever has become of it.
+/// CSI, NodeUnpublishVolume, NodeUnstageVolume: the CO calls them for each volume that it knows, in whatever state it is.
 #[case(needs = [Block, Root, Loop, OwnProcess, Persistent])]
 async fn device_is_torn_down_after_a_reboot(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    is_torn_down(cx, cx.node_calls(&disk).await?).await
+    tear_down_after_reboot(cx, cx.node_calls(&disk).await?).await
 }
 
-async fn is_torn_down(cx: &Cx, node: NodeCalls) -> Result {
+async fn tear_down_after_reboot(cx: &Cx, node: NodeCalls) -> Result {
     let target = node.target("web");
     node.set_up("web").await?;
     node.writes(&target, "kept").await?;

@@ -29,7 +29,7 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     let cause = "NodeGetVolumeStats answered two totals in bytes for one volume.";
     cx.keeps("DRV-084", STATS, totals.len() < 2, cause)?;
     let Some(bytes) = usage(&answer, "BYTES") else {
-        cx.not_tried("DRV-084", "the driver tells no bytes");
+        cx.not_tried("DRV-084", "the driver reports no bytes");
         return node.tear_down("web").await;
     };
     let (total, size) = (number(&bytes, "total"), cx.size(&data));
@@ -100,7 +100,7 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
             let is_size = number(&bytes, "total") == node.device_size(&target).await?;
             cx.keeps("DRV-084", STATS, is_size, cause)?;
         }
-        None => cx.not_tried("DRV-084", "the driver tells no bytes of a device"),
+        None => cx.not_tried("DRV-084", "the driver reports no bytes of a device"),
     }
     node.tear_down("web").await
 }
@@ -110,7 +110,7 @@ async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
 /// CSI, NodeGetVolumeStatsResponse: volume_condition MUST be specified if VOLUME_CONDITION is reported.
 #[case(needs = [Stats, Filesystem, Root], judges = ["DRV-088", "DRV-170"], driver = Shared)]
 async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
-    if !cx.tells_condition() {
+    if !cx.reports_condition() {
         cx.not_tried("DRV-086", "the node service does not report VOLUME_CONDITION");
         return Ok(());
     }

@@ -1,23 +1,23 @@
 //! Promises about every answer, from the node and from controllers alike.
 
 use crate::csi::Response;
-use crate::event::{Event, Told, TraceLine};
+use crate::event::{DriverAnswer, Event, TraceLine};
 use crate::rule::{Checked, Rule, Witness};
 
 use super::said_by_driver;
 
 /// An answer of the driver's own that the proxy has not touched, and that its caller has waited for.
-pub(super) fn told(line: &TraceLine) -> Option<Told<'_>> {
+pub(super) fn of_driver(line: &TraceLine) -> Option<DriverAnswer<'_>> {
     match &line.event {
         Event::RpcEnd(end) if end.abandoned || said_by_driver(line).is_none() => None,
-        event => Told::by(event),
+        event => DriverAnswer::by(event),
     }
 }
 
 /// The method and the response of an OK answer.
 pub(super) fn good(line: &TraceLine) -> Option<(&str, Response<'_>)> {
-    let told = told(line).filter(Told::is_ok)?;
-    Some((told.method, Response::of(told.resp)))
+    let answer = of_driver(line).filter(DriverAnswer::is_ok)?;
+    Some((answer.method, Response::of(answer.resp)))
 }
 
 pub(super) static SNAPSHOT: Rule = Rule {
@@ -84,11 +84,11 @@ pub(super) static ERRORS_IN_WORDS: Rule = Rule {
     sentence: "an error says in words what went wrong",
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|_, line, report| {
-        let told = told(line).filter(|told| !told.is_ok() && !BY_LIBRARIES.contains(&told.code));
-        let Some(told) = told else { return };
+        let failed = |answer: &DriverAnswer<'_>| !answer.is_ok() && !BY_LIBRARIES.contains(&answer.code);
+        let Some(error) = of_driver(line).filter(failed) else { return };
         report.tried();
-        if told.message.trim().is_empty() {
-            report.broken(told.method, "an error has no message", told.code);
+        if error.message.trim().is_empty() {
+            report.broken(error.method, "an error has no message", error.code);
         }
     }),
 };
@@ -115,7 +115,7 @@ mod tests {
     use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
-    fn snapshot_tells_when_it_was_taken() {
+    fn snapshot_has_its_creation_time() {
         let rule = &SNAPSHOT;
         let taken = |time: &str| {
             format!(
@@ -143,16 +143,16 @@ mod tests {
     /// The letter of CSI demands a message of both; only where something is wrong there is anything to say.
     #[test]
     fn condition_has_words_above_all_if_it_is_abnormal() {
-        let told = |condition: &str| {
+        let stats = |condition: &str| {
             format!(r#"calls NodeGetVolumeStats {{}} {{"volumeCondition":{{{condition}}}}} OK"#)
         };
-        let abnormal = told(r#""abnormal":true"#);
+        let abnormal = stats(r#""abnormal":true"#);
         breaks(&COMPLETE, "an answer lacks a field that CSI requires", &abnormal, &[]);
         passes_over(&WELL_IN_WORDS, &abnormal, &[]);
-        let well = told("");
+        let well = stats("");
         keeps(&COMPLETE, &well, &[]);
         breaks(&WELL_IN_WORDS, "the condition of a volume that is well has no message", &well, &[]);
-        keeps(&WELL_IN_WORDS, &told(r#""message":"mounted""#), &[]);
+        keeps(&WELL_IN_WORDS, &stats(r#""message":"mounted""#), &[]);
     }
 
     #[test]

@@ -51,11 +51,11 @@ pub(super) static READABLE: Rule = Rule {
             }
             return;
         }
-        let Some(told) = answer::told(line) else { return };
+        let Some(end) = answer::of_driver(line) else { return };
         report.tried();
         let answer = answer::good(line).map(|(_, answer)| answer);
         if let Some(field) = answer.and_then(Response::too_long) {
-            report.broken(told.method, "a field of an answer is longer than CSI allows", field);
+            report.broken(end.method, "a field of an answer is longer than CSI allows", field);
         }
     }),
 };

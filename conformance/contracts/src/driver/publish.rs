@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_look_alike_are_told_apart_by_what_was_mounted() {
+    fn similar_directories_are_distinguished_by_their_mounts() {
         let rule = &ITS_OWN_VOLUME;
         let publish = |volume: &str, source: &str| {
             let mount = format!("mount target:{volume}/a fstype=nfs4 dev=0:55 source={source}\n");

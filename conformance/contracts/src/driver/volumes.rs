@@ -10,19 +10,19 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, "CreateVolume") else { return };
-        let Some(told) = end.response().created_bytes() else { return };
+        let Some(size) = end.response().created_bytes() else { return };
         let (least, most) = call.request().capacity_range();
         let (least, most) = (least.unwrap_or(0), most.unwrap_or(i64::MAX));
         if least == 0 && most == i64::MAX {
             return;
         }
         report.tried();
-        if told < least || told > most {
+        if size < least || size > most {
             let name = call.request().name();
             report.broken(
                 &call.method,
                 "a volume is outside of the range asked for",
-                format!("{name}: {told} bytes"),
+                format!("{name}: {size} bytes"),
             );
         }
     }),
@@ -36,9 +36,9 @@ mod tests {
     #[test]
     fn a_volume_is_as_large_as_it_should_be() {
         let rule = &LARGE_ENOUGH;
-        let made = |range: &str, told: &str| {
+        let made = |range: &str, volume: &str| {
             format!(
-                "calls CreateVolume {{\"name\":\"n\",\"capacityRange\":{range}}} {{\"volume\":{{{told}}}}} OK"
+                "calls CreateVolume {{\"name\":\"n\",\"capacityRange\":{range}}} {{\"volume\":{{{volume}}}}} OK"
             )
         };
         let range = r#"{"requiredBytes":"10","limitBytes":"20"}"#;

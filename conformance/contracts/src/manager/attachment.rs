@@ -19,7 +19,7 @@ pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
 }
 
-/// Whether a volume must be attached; false where the trace does not tell.
+/// Whether a volume must be attached; false if the trace does not show it.
 pub(super) fn must_be_attached(books: &Books, volume: &str) -> bool {
     let Some((_, body)) = persistent_volume(books, volume) else { return false };
     let driver = text(&body["spec"]["csi"], "driver");

@@ -1,4 +1,4 @@
-//! The books after a failed attempt: unchanged if it risked nothing, uncertain if it did half of its work.
+//! The actual state after a failed mount: unchanged if the driver was not called, uncertain if the volume did not grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,13 +10,13 @@ use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::staging::handle;
 
-/// Operations that do something for a pod.
+/// Operations that mount or map a volume for a pod.
 const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 
-/// Calls that may change something.
+/// Calls that may change a volume on the node.
 const RISKS: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeExpandVolume"];
 
-/// Whether an event is an edge of a mount for a pod of a CSI volume, and of which.
+/// The start or end of a mount for a pod, and the handle of its CSI volume.
 fn mount_edge(line: &TraceLine, edge: Edge) -> Option<(&OperationEdge, &str)> {
     let Event::Operation(operation) = &line.event else { return None };
     let volume = handle(&operation.volume)?;
@@ -34,29 +34,41 @@ pub(super) static NOTHING_RISKED: Rule = Rule {
     check: Checked::With(|| Box::new(NothingRisked::default())),
 };
 
-/// The mounts under way that have asked for nothing yet, by their volumes: nothing else runs beside one.
+/// The mounts under way without one of the calls of [`RISKS`] yet, by volume: a volume has one operation at a time.
 #[derive(Default)]
 struct NothingRisked {
     attempts: BTreeMap<String, Attempt>,
 }
 
-/// An attempt of an operation: the books at its start, the paths that were made since for any volume, and whether the
-/// kernel failed at one of them.
 struct Attempt {
+    /// The states of the volume and of the pod at its start.
     before: [String; 2],
+    /// The paths that were made since, for any volume.
     made: Vec<String>,
-    refused: bool,
+    /// Whether the kernel has failed at one of these paths.
+    kernel_failed: bool,
 }
 
 impl Attempt {
-    fn failed_at(&mut self, path: &str) {
+    fn kernel_failed_at(&mut self, path: &str) {
         let path = Path::new(path);
         let concerns = |made: &String| path.starts_with(made) || Path::new(made).starts_with(path);
-        self.refused |= self.made.iter().any(concerns);
+        self.kernel_failed |= self.made.iter().any(concerns);
+    }
+
+    /// Whether the attempt failed, left no path, and changed a state all the same.
+    fn changed_the_books(self, books: &Books, end: &OperationEdge) -> bool {
+        // A path that the kernel failed to make or to remove may exist, and then the books have it as uncertain.
+        let failed_without_kernel = end.error.as_ref().is_some_and(|error| !error.contains("os error"));
+        let path_left = self.kernel_failed || self.made.iter().any(|path| books.entries.contains_key(path));
+        let ([volume, pod], [volume_before, pod_before]) = (states(books, end), self.before);
+        // A driver without NodeStageVolume is not called, and the volume counts as staged.
+        let changed = pod != pod_before || volume != volume_before && volume != "DeviceGloballyMounted";
+        failed_without_kernel && !path_left && changed
     }
 }
 
-/// The first words of the states of a volume and of a pod's share of it.
+/// The states of a volume and of its mount for a pod, without details.
 fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
     [format!("volume {}", edge.volume), pod_key(edge)].map(|key| {
         let state = books.actual.get(&key).map_or("", String::as_str);
@@ -67,18 +79,12 @@ fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
 impl Check for NothingRisked {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         if let Some((edge, volume)) = mount_edge(line, Edge::Start) {
-            let attempt = Attempt { before: states(books, edge), made: Vec::new(), refused: false };
+            let attempt = Attempt { before: states(books, edge), made: Vec::new(), kernel_failed: false };
             self.attempts.insert(volume.to_owned(), attempt);
         } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let Some(attempt) = self.attempts.remove(volume) else { return };
             report.tried();
-            // A path that the kernel failed to make or to remove may exist, and then the books have it as uncertain.
-            let refused = edge.error.as_ref().is_none_or(|error| error.contains("os error"));
-            let left = attempt.refused || attempt.made.iter().any(|path| books.entries.contains_key(path));
-            let ([volume, pod], [volume_before, pod_before]) = (states(books, edge), attempt.before);
-            // A driver that has no step per node is not asked for one, and it is done all the same.
-            let changed = pod != pod_before || volume != volume_before && volume != "DeviceGloballyMounted";
-            if !refused && !left && changed {
+            if attempt.changed_the_books(books, edge) {
                 report.broken("", "an attempt that risked nothing changed the books", pod_key(edge));
             }
         }
@@ -93,7 +99,7 @@ impl Check for NothingRisked {
             }
             // A kernel that fails on order may have removed the path although it reports an error.
             Event::Disturbed(Disturbance::StepFailed { path, .. }) => {
-                self.attempts.values_mut().for_each(|attempt| attempt.failed_at(path));
+                self.attempts.values_mut().for_each(|attempt| attempt.kernel_failed_at(path));
             }
             Event::Process(edge) if edge.who == Role::Node => self.attempts.clear(),
             _ => {}
@@ -148,7 +154,7 @@ impl Check for NotGrownIsUncertain {
 
 impl NotGrownIsUncertain {
     fn expanded(&mut self, books: &Books, end: &RpcEnd) {
-        // FAILED_PRECONDITION means that the volume is in use, which is certain.
+        // FAILED_PRECONDITION is a final error: the volume is in use and did not grow.
         let failed = !matches!(end.code.as_str(), "OK" | "FailedPrecondition");
         let Some(call) = books.calls.get(&end.id).filter(|call| call.life == books.life) else { return };
         if failed && self.had.contains_key(call.volume()) {
@@ -188,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_did_not_grow_is_not_done() {
+    fn mount_without_growth_is_uncertain() {
         let rule = &NOT_GROWN_IS_UNCERTAIN;
         let begin = "op start volume_mount v1/a\npublish v1 a\n";
         let end = "op end volume_mount v1/a no\n";

@@ -1,8 +1,8 @@
-//! Paths that the manager cannot identify because their record was damaged or lost. Rules do not ask for them.
+//! Paths that the manager cannot identify because their record was damaged or lost. No rule demands that they are undone.
 //!
-//! A trace has damage as [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost` if the record
-//! is gone. Without such an event the rules ask for everything. A damaged record does not excuse a volume whose object
-//! identifies it, nor a mount that is dead.
+//! The trace has an event for it: [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost`
+//! if the record is gone. A volume that a PersistentVolume identifies is excused only if its record is gone and nothing is
+//! mounted at the path.
 
 use crate::rule::Books;
 use crate::rule::place::Place;
@@ -12,12 +12,12 @@ use super::attachment::persistent_volume;
 /// Whether the manager cannot identify a path: its record was damaged and no object names the volume; or the record
 /// is gone and nothing is mounted there, so nothing shows that a step was begun.
 pub(super) fn is_unknowable(books: &Books, volume: &str, path: &str) -> bool {
-    let gone = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
-    let no_trace = || gone() && !books.mounts.contains_key(path);
-    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || no_trace())
+    let is_lost = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
+    let nothing_left = || is_lost() && !books.mounts.contains_key(path);
+    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || nothing_left())
 }
 
-/// Whether what the node wrote down of a path was damaged.
+/// Whether the record of a path was damaged or lost.
 pub(super) fn has_damaged_record(books: &Books, path: &str) -> bool {
     Place::of(path).is_some_and(|place| books.damaged.contains(&place.metadata()))
 }

@@ -1,4 +1,4 @@
-//! Which volumes a pod may have: those its containers use, its own, and those its node reaches.
+//! The volumes that a pod may have: those that its containers use, its own ephemeral ones, and those that its node reaches.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::rule::{Books, Checked, Report, Rule, Witness};
 use super::attachment::persistent_volume;
 use super::staging::pod_and_handle;
 
-/// The claim that a volume is bound to, as `namespace/name`.
+/// The claim that a volume is bound to: its `namespace/name` and its object.
 fn claim_of<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
     let (name, _) = persistent_volume(books, volume)?;
     books.objects_of(ObjectKind::Claim).find(|(_, body)| body["spec"]["volumeName"] == name)
@@ -37,7 +37,7 @@ fn published_for(line: &TraceLine) -> Option<(&RpcStart, &str)> {
     (start.method == "NodePublishVolume").then_some((start, pod))
 }
 
-pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
+pub(super) static USED_VOLUMES_ONLY: Rule = Rule {
     id: "INV-016",
     sentence: "a volume that no container of its pod uses is neither wanted nor published for it",
     witnesses: &[Witness::Rpc, Witness::Api, Witness::Manager],
@@ -92,25 +92,27 @@ pub(super) static WITHIN_REACH: Rule = Rule {
 
 fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let volume = start.request().volume_id();
-    let reached = || {
-        let (_, body) = persistent_volume(books, volume)?;
-        let terms = body["spec"]["nodeAffinity"].as_array()?;
-        let mut nodes =
-            books.objects_of(ObjectKind::Node).filter_map(|(_, node)| node["metadata"]["labels"].as_object());
-        // With more than one node the trace does not say on which the call was made.
-        let (node, None) = (nodes.next()?, nodes.next()) else { return None };
-        let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-        Some(matches(terms, &labels.collect()))
-    };
     if !matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {
         return;
     }
-    let Some(reached) = reached() else { return };
+    let volume = start.request().volume_id();
+    let Some(is_reached) = is_reached(books, volume) else { return };
     report.tried();
-    if !reached {
+    if !is_reached {
         report.broken(&start.method, "used on a node that does not reach it", volume);
     }
+}
+
+/// Whether the node reaches a volume; `None` if the trace does not show it.
+fn is_reached(books: &Books, volume: &str) -> Option<bool> {
+    let (_, body) = persistent_volume(books, volume)?;
+    let terms = body["spec"]["nodeAffinity"].as_array()?;
+    let mut nodes =
+        books.objects_of(ObjectKind::Node).filter_map(|(_, node)| node["metadata"]["labels"].as_object());
+    // With more than one node the trace does not say on which the call was made.
+    let (node, None) = (nodes.next()?, nodes.next()) else { return None };
+    let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    Some(matches(terms, &labels.collect()))
 }
 
 /// Whether one of the terms holds in full. An operator that compares numbers counts as holding.
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn unused_volume_of_a_pod_is_not_published() {
-        let rule = &ONLY_WHAT_IS_USED;
+        let rule = &USED_VOLUMES_ONLY;
         let unused = [BOUND, &pod("uid-a", "unused")].concat();
         passes_over(rule, &[&unused, "publish v1 b\nwants v1/b yes\nwants v2/a yes"].concat(), &[]);
         keeps(rule, &[BOUND, &pod("uid-a", "claims"), "wants v1/a yes\npublish v1 a"].concat(), &[]);
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_volume_is_the_pods_own() {
+    fn claim_of_another_owner_is_not_published() {
         let rule = &OWN_CLAIM_ONLY;
         keeps(rule, &[BOUND, &pod("uid-a", "ephemeral"), "publish v1 a"].concat(), &[]);
         passes_over(rule, &[BOUND, &pod("uid-b", "claims"), "publish v1 b"].concat(), &[]);
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_elsewhere_is_not_tried_here() {
+    fn volume_out_of_reach_is_not_used() {
         let rule = &WITHIN_REACH;
         let node = r#"
             api create Node node-1 case {"metadata":{"labels":{"zone":"a"}}}

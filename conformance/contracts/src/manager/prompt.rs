@@ -284,10 +284,10 @@ impl Prompt {
         let csi = handle(volume);
         // The node's status counts once the manager has seen it.
         let wanted = books.desired.get(&format!("pod {pod} {volume}"));
-        let told = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
+        let is_reported_in_use = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
         let ready = csi.is_none_or(|volume| {
             !must_be_attached(books, volume)
-                || (told && is_in_use(books, volume) && self.knows_attached(books, volume))
+                || (is_reported_in_use && is_in_use(books, volume) && self.knows_attached(books, volume))
         });
         // A volume for one pod waits until the earlier pod has left it, and its label with it.
         let alone = csi.is_some_and(|volume| is_for_one_pod(books, volume));

@@ -32,7 +32,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-174",
-        "a plugin that tells topologies reports VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        "a plugin with topologies in its answers reports VOLUME_ACCESSIBILITY_CONSTRAINTS",
         csi(
             "Volume, NodeGetInfo, accessible_topology",
             "A plugin that returns this field MUST also set the VOLUME_ACCESSIBILITY_CONSTRAINTS plugin capability",
@@ -50,7 +50,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-176",
-        "a controller that reports VOLUME_CONDITION tells the condition of each volume",
+        "a controller that reports VOLUME_CONDITION answers the condition of each volume",
         csi(
             "ListVolumes, ControllerGetVolume, volume_condition",
             "This field MUST be specified if the VOLUME_CONDITION controller capability is supported",
@@ -59,7 +59,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-177",
-        "a controller that reports LIST_VOLUMES_PUBLISHED_NODES tells each node that a volume is published to",
+        "a controller that reports LIST_VOLUMES_PUBLISHED_NODES lists each node that a volume is published to",
         csi(
             "ControllerGetVolume, published_node_ids",
             "This field MUST be specified if the LIST_VOLUMES_PUBLISHED_NODES controller capability is supported",

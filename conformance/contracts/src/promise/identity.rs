@@ -47,7 +47,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     advice(
         "DRV-006",
-        "a plugin with accessibility constraints tells the topology of its nodes and of its volumes",
+        "a plugin with accessibility constraints answers the topology of its nodes and of its volumes",
         "CSI makes both topologies optional; without them no workload can be placed where its volume is",
         &[],
     ),

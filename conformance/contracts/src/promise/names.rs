@@ -14,7 +14,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-111",
-        "what the controller tells of a volume is what was answered when it was created or grown",
+        "the controller describes a volume as it answered when it was created or expanded",
         csi("Volume, volume_context", "SHALL always report the same volume_context"),
         &[],
     ),
@@ -36,7 +36,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     must(
         "DRV-114",
-        "a plugin that tells writers of a node apart takes SINGLE_NODE_WRITER, too",
+        "a plugin that reports SINGLE_NODE_MULTI_WRITER accepts SINGLE_NODE_WRITER, too",
         csi(
             "NodePublishVolume",
             "Plugins MUST accept and allow use of the `SINGLE_NODE_WRITER` access mode ... in order to permit older COs to continue working",

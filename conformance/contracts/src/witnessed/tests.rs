@@ -150,7 +150,7 @@ fn witness_that_names_nobody_leaves_it_open() {
 }
 
 #[test]
-fn mount_events_that_were_lost_are_told() {
+fn lost_mount_events_are_reported() {
     let lost = json!({"ev": "mounts_lost", "why": "the queue overflowed"});
     assert_eq!(irregular_in(vec![lost]), ["Stray the queue overflowed @1"]);
 }

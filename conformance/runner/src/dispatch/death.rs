@@ -1,4 +1,4 @@
-//! How a worker ended that reported no outcome, as far as the kernel tells.
+//! The end of a worker that reported no outcome, as far as the kernel shows it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn stopped_process_has_suspects_and_a_sleeping_one_has_none() {
         let stuck = |line: &str| stoppers(&[line.to_owned()]);
-        assert!(stuck("stopped: volproof[7]").is_some_and(|told| told.contains("the driver")));
+        assert!(stuck("stopped: volproof[7]").is_some_and(|suspects| suspects.contains("the driver")));
         assert_eq!((stuck("asleep in the kernel: dd[8]"), stoppers(&[])), (None, None));
     }
 

@@ -110,21 +110,21 @@ fn of_error(errno: i32) -> Option<String> {
     Some(format!("{what}: the case could not be started ({}); {advice}", Errno::from_raw(errno).desc()))
 }
 
-/// Whether somebody was told that no process could be started, and this user is near his limit.
+/// Whether the report or a log has the error that no process could be started, and this user is near the limit.
 fn too_many_processes(report: &CaseReport) -> Option<String> {
     // The limit binds nobody who may do anything.
     if nix::unistd::geteuid().is_root() {
         return None;
     }
     let limit = processes(&fs::read_to_string("/proc/self/limits").ok()?)?;
-    let told = |text: &str| NO_PROCESS.iter().any(|words| text.contains(words));
+    let has_error = |text: &str| NO_PROCESS.iter().any(|words| text.contains(words));
     let causes = report.breakage.iter().flat_map(|breakage| &breakage.cause);
     let sentences = report.findings.iter().map(|finding| &finding.sentence);
     let logs = ["driver.log", "manager.log", "worker.log"].into_iter();
     let logs = logs.filter_map(|log| report.logs.as_ref().map(|logs| logs.join(log)));
-    let is_told = causes.chain(sentences).any(|text| told(text))
-        || logs.filter_map(|log| fs::read(log).ok()).any(|text| told(&String::from_utf8_lossy(&text)));
-    (is_told && limit < FEW.saturating_add(tasks_of_this_user()))
+    let is_reported = causes.chain(sentences).any(|text| has_error(text))
+        || logs.filter_map(|log| fs::read(log).ok()).any(|text| has_error(&String::from_utf8_lossy(&text)));
+    (is_reported && limit < FEW.saturating_add(tasks_of_this_user()))
         .then(|| format!("too few processes: this user may have {limit} (RLIMIT_NPROC); raise `ulimit -u`"))
 }
 

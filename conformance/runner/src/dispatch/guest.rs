@@ -117,8 +117,8 @@ impl Guests {
         }
     }
 
-    /// Runs one worker in a guest, as [`lane::run`](super::lane::run) does here. One that cuts the power or has the kernel panic is run
-    /// again, in a guest that boots with the disk the first one had.
+    /// Runs one worker in a guest, as [`lane::run`](super::lane::run) does here. One that cuts the power or has the
+    /// kernel panic is run again, in a guest that boots with the disk the first one had.
     pub async fn run(
         &self,
         assignment: &Assignment,
@@ -198,7 +198,7 @@ impl Guests {
             report.push_str(data);
             while let Some(end) = report.find('\n') {
                 let line: String = report.drain(..=end).collect();
-                // A line that is no message is a bug in the worker; the missing outcome will tell.
+                // A line that is no message is a bug in the worker; the case then lacks its outcome.
                 let Ok(said) = serde_json::from_str(&line) else { continue };
                 good |= match &said {
                     Said::Outcome(outcome) => outcome.status == Status::Passed,
@@ -295,6 +295,6 @@ fn exit_status(code: i32) -> std::process::ExitStatus {
 
 /// Keeps what a dead guest's kernel said last.
 fn keep_log(directory: &Path, log: &str) {
-    // The case is told of as lost in any case.
+    // Without the log, too, the case is reported as lost.
     drop(logs::keep(directory, "kernel.log", log));
 }

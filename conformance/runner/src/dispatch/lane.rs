@@ -53,7 +53,7 @@ pub async fn run(
         tokio::select! {
             biased;
             line = lines.next_line() => match line? {
-                // A line that is no message is a bug in the worker; the missing outcome will tell.
+                // A line that is no message is a bug in the worker; the case then lacks its outcome.
                 Some(line) => match serde_json::from_str(&line) {
                     Ok(Said::Kept) => return Ok(Ended::Kept(worker)),
                     Ok(said) => hear(said),

@@ -352,8 +352,8 @@ mod tests {
             hints(&run(statuses, false)).into_iter().find(|hint| hint.contains("--require"))
         };
         assert_eq!(hint(&[Status::Passed, Status::SkippedDriver]), None);
-        let told = hint(&[Status::Passed, Status::SkippedHost, Status::SkippedHost]).expect("a hint");
-        assert!(told.starts_with("2 cases could not run on this machine; with --require host"), "{told}");
+        let text = hint(&[Status::Passed, Status::SkippedHost, Status::SkippedHost]).expect("a hint");
+        assert!(text.starts_with("2 cases could not run on this machine; with --require host"), "{text}");
     }
 
     #[test]

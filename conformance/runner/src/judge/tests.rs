@@ -59,7 +59,7 @@ fn order_of_calls_is_the_managers_alone() {
 
 #[test]
 fn removal_that_may_be_the_drivers_is_not_attributed() {
-    // Published before its metadata was written, as far as the files tell.
+    // Published before its metadata was written, as far as the files show.
     let events = [call(1, "NodeStageVolume", "OK", None), call(2, "NodePublishVolume", "OK", None)].concat();
     check(&events, "INV-050", Party::Unknown, "");
 }
@@ -135,7 +135,7 @@ fn delete_claimed(id: u64) -> Vec<Value> {
 }
 
 #[test]
-fn controller_is_told_apart_from_the_volume_manager() {
+fn controller_is_distinguished_from_the_volume_manager() {
     check(&delete_claimed(1), "INV-090", Party::Manager, "");
     let found = found(&delete_claimed(1));
     let broken = found.iter().find(|finding| finding.contract == "INV-090").expect("it was deleted");

@@ -240,8 +240,8 @@ impl Details<'_> {
         // With a finding this is left out: the finding has the same cause and the promise that it breaks.
         let is_sentence =
             |cause: &String| self.case.findings.iter().any(|finding| finding.sentence == *cause);
-        let is_told = broken.expected.is_some() && !self.case.findings.is_empty();
-        if !is_told && !broken.cause.iter().all(is_sentence) {
+        let has_finding = broken.expected.is_some() && !self.case.findings.is_empty();
+        if !has_finding && !broken.cause.iter().all(is_sentence) {
             Self::causes(f, broken)?;
         }
         match &broken.event {

@@ -1,6 +1,6 @@
 //! A file system that a driver could not grow because this machine forbids it to every process.
 
-use contracts::event::{Told, TraceLine};
+use contracts::event::{DriverAnswer, TraceLine};
 use harness::facts::{Absence, lack_of_growth_in_use};
 use harness::journal::Journal;
 use testbed::failure::{Failure, What};
@@ -29,12 +29,13 @@ pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
     failure
 }
 
-/// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no growth has failed for want of
-/// a permission.
+/// The machine's part in a failed case: what it lacks, then the driver's answer; nothing if no growth has failed for
+/// want of a permission.
 fn forbidden_growth(trace: &[TraceLine], lack: Option<&Absence>) -> Option<Vec<String>> {
     let Absence { reason, fix } = lack?;
     let (method, message) = trace.iter().find_map(|line| {
-        let Told { method, message, .. } = Told::by(&line.event).filter(|told| !told.is_ok())?;
+        let DriverAnswer { method, message, .. } =
+            DriverAnswer::by(&line.event).filter(|answer| !answer.is_ok())?;
         let words = message.to_lowercase();
         // Drivers grow a restored or expanded file system in these calls too, which fail for other reasons as well.
         let grows = match method {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contracts::event::{ApiChange, Client, Edge, Event, ObjectKind, Told, TraceLine, Verb};
+use contracts::event::{ApiChange, Client, DriverAnswer, Edge, Event, ObjectKind, TraceLine, Verb};
 use harness::journal::Journal;
 use testbed::failure::{Failure, What};
 
@@ -51,10 +51,10 @@ fn waited_for_a_pod(trace: &[TraceLine]) -> Option<Waited> {
                 }
             }
             event => {
-                let Some(told) = Told::by(event) else { continue };
-                let pods = under_way.remove(&(told.to_case, told.id)).unwrap_or_default();
-                if let (Some(pod), false) = (pods.first(), told.is_ok()) {
-                    let answer = Some((told.method.to_owned(), told.message.to_owned()));
+                let Some(end) = DriverAnswer::by(event) else { continue };
+                let pods = under_way.remove(&(end.to_case, end.id)).unwrap_or_default();
+                if let (Some(pod), false) = (pods.first(), end.is_ok()) {
+                    let answer = Some((end.method.to_owned(), end.message.to_owned()));
                     return Some(Waited { pod: (*pod).to_owned(), answer });
                 }
             }

@@ -57,5 +57,5 @@ fn give(files: &[PathBuf], directory: &Path) -> Result<(), String> {
     let new = directory.join("changed.new");
     let written =
         harness::private::write(&new, &text).and_then(|()| std::fs::rename(&new, directory.join(CHANGED)));
-    written.map_err(|error| format!("cannot tell the player: {error}"))
+    written.map_err(|error| format!("cannot send the changes to the player: {error}"))
 }

@@ -33,7 +33,7 @@ pub(in crate::command) struct DriverFlags {
     /// The manifest of the Kubernetes external storage e2e tests, beside --driver-cmd or --socket
     #[arg(long, value_name = "FILE")]
     pub(super) testdriver: Option<PathBuf>,
-    /// Have fake-csi break one promise, to see how that is told; `volproof __fake-csi sabotages` lists them
+    /// Have fake-csi break one promise, to see its report; `volproof __fake-csi sabotages` lists them
     #[arg(long, value_name = "NAME", conflicts_with_all = ["driver", "driver_cmd", "socket", "testdriver"])]
     sabotage: Option<Sabotage>,
 }

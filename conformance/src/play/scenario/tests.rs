@@ -127,10 +127,10 @@ fn manifests_are_read_as_kubernetes_reads_them() {
         ]},
     });
     let pod = manifest::pod(&pod, "/host").expect("it is a pod");
-    let told = format!("{:?}", pod.volumes);
-    assert!(told.contains("default_mode: 288"), "{told}");
-    assert!(told.contains("Bytes(8)"), "{told}");
-    assert!(told.contains("\"/host/x\""), "{told}");
+    let volumes = format!("{:?}", pod.volumes);
+    assert!(volumes.contains("default_mode: 288"), "{volumes}");
+    assert!(volumes.contains("Bytes(8)"), "{volumes}");
+    assert!(volumes.contains("\"/host/x\""), "{volumes}");
 }
 
 #[test]

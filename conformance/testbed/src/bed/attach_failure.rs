@@ -23,7 +23,7 @@ mod tests {
 
     use super::*;
 
-    fn told(pod: &str, reason: &str, message: &str) -> TraceLine {
+    fn event_of(pod: &str, reason: &str, message: &str) -> TraceLine {
         let emitted = Emitted {
             obj: format!("pod/{pod}"),
             kind: "Warning".to_owned(),
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn failed_attachment_of_the_pod_is_the_reason_until_one_succeeds() {
-        let mut lines = vec![told("web", FAILED, "no room"), told("db", FAILED, "no node")];
+        let mut lines = vec![event_of("web", FAILED, "no room"), event_of("db", FAILED, "no node")];
         assert_eq!(of(&lines, "web").as_deref(), Some("no room"));
-        lines.push(told("web", "FailedMount", "timed out"));
+        lines.push(event_of("web", "FailedMount", "timed out"));
         assert_eq!(of(&lines, "web").as_deref(), Some("no room"), "another event says nothing of it");
-        lines.push(told("web", SUCCEEDED, "attached"));
+        lines.push(event_of("web", SUCCEEDED, "attached"));
         assert_eq!(of(&lines, "web"), None);
         assert_eq!(of(&lines, "other"), None);
     }

@@ -117,12 +117,12 @@ impl Bed {
         if let Some(answer) = direct_answer(method, &answer) {
             excuse.answered(answer);
         }
-        let told = match &answer {
+        let summary = match &answer {
             Ok(said) => format!("OK {said}"),
             Err(status) => format!("{} {}", harness::proxy::code_name(status.code()), status.message()),
         };
-        let told = format!("{method} {told}");
-        self.journal.step("answered", &self.journal.masks().hide(&told));
+        let summary = format!("{method} {summary}");
+        self.journal.step("answered", &self.journal.masks().hide(&summary));
         Ok(answer)
     }
 

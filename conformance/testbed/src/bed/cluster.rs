@@ -146,8 +146,8 @@ impl Bed {
         self.reached(&key, "is not ready to use", ready).await
     }
 
-    /// Writes a group snapshot of claims, and waits until volumes can be made from all of its snapshots. Returns the name and
-    /// the size of the snapshot of each claim.
+    /// Writes a group snapshot of claims, and waits until volumes can be made from all of its snapshots. Returns the
+    /// name and the size of the snapshot of each claim.
     pub(crate) async fn ready_group(&self, name: &str, claims: &[&str]) -> Result<Vec<(String, Bytes)>> {
         let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
         for claim in claims {
@@ -254,9 +254,9 @@ impl Bed {
                 is_warning && event.about.kind == key.kind && event.about.name == key.name
             };
             let last = warnings.iter().filter(about).max_by_key(|event| event.meta.created.clone());
-            let told = last.map(|event| format!("{}: {}", event.reason, event.message));
+            let warning = last.map(|event| format!("{}: {}", event.reason, event.message));
             let what = format!("The {} `{}` {state} after {} s.", key.kind, key.name, limit.as_secs());
-            StepError::Broken(told.into_iter().chain([what]).collect())
+            StepError::Broken(warning.into_iter().chain([what]).collect())
         })
     }
 

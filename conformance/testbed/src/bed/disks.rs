@@ -1,4 +1,4 @@
-//! Disks of the node's machine: sound ones, and ones whose faults are the case's.
+//! Disks of the node's machine: sound ones, and ones with faults that the case orders.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use harness::observe::Device;
 
 use super::{Bed, Result, StepError};
 
-/// The size of a disk of the machine: enough for ext4, and quickly made.
+/// The size of a disk of the machine: enough for ext4, and quick to make.
 pub(super) const DISK: u64 = 16 << 20;
 
 /// The most bytes of a disk's log. Unwritten parts take no space.
@@ -23,28 +23,28 @@ const LOG: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Disks {
     sound: RefCell<Vec<LoopDevice>>,
-    /// Disks whose faults the case orders. A disk that was ended leaves its place empty.
+    /// Disks whose faults the case orders. The entry of a disk that was ended is `None`.
     mapped: RefCell<Vec<Option<MappedDisk>>>,
     plugged: RefCell<Option<PluggedDisk>>,
     spotty: RefCell<Option<SpottyDisk>>,
 }
 
 impl Disks {
-    /// Takes them all out of the machine. Says of each how that went.
+    /// Removes all disks. Returns the result for each.
     pub(super) fn close(&self) -> impl Iterator<Item = std::result::Result<(), CloseError>> {
         let mapped = self.mapped.take().into_iter().flatten().map(Guard::close);
         let sound = self.sound.take().into_iter().map(Guard::close);
-        let made =
+        let by_module =
             self.plugged.take().map(Guard::close).into_iter().chain(self.spotty.take().map(Guard::close));
-        mapped.chain(sound).chain(made)
+        mapped.chain(sound).chain(by_module)
     }
 
-    /// The numbers of the loop devices that they are.
-    pub(super) fn numbers(&self) -> Vec<u32> {
+    /// The numbers of the loop devices that are sound disks.
+    pub(super) fn loop_numbers(&self) -> Vec<u32> {
         self.sound.borrow().iter().map(LoopDevice::number).collect()
     }
 
-    fn numbered(&self) -> Vec<(Device, PathBuf)> {
+    fn nodes(&self) -> Vec<(Device, PathBuf)> {
         let (sound, mapped) = (self.sound.borrow(), self.mapped.borrow());
         let sound = sound.iter().map(|disk| (disk.dev(), disk.path()));
         let mapped = mapped.iter().flatten().map(|disk| (disk.dev(), disk.path()));
@@ -102,24 +102,24 @@ impl Bed {
         Ok((number, path))
     }
 
-    /// Does something with it.
+    /// Changes a disk with faults on order.
     pub(crate) fn with_disk(
         &self,
         number: usize,
-        what: impl FnOnce(&mut MappedDisk) -> std::result::Result<(), MapError>,
+        action: impl FnOnce(&mut MappedDisk) -> std::result::Result<(), MapError>,
     ) -> Result {
         let mut mapped = self.disks.mapped.borrow_mut();
         let disk = mapped.get_mut(number).and_then(Option::as_mut).ok_or_else(ended)?;
-        what(disk).map_err(|error| StepError::ours(&error))
+        action(disk).map_err(|error| StepError::ours(&error))
     }
 
-    /// Ends one that has a log; the log.
+    /// Ends a disk that has a log, and returns the log.
     pub(crate) fn end_logged_disk(&self, number: usize) -> Result<WriteLog> {
         let disk = self.disks.mapped.borrow_mut().get_mut(number).and_then(Option::take).ok_or_else(ended)?;
         disk.into_log().map_err(|error| StepError::ours(&error))
     }
 
-    /// A disk that holds what another did when the power was cut.
+    /// Adds a disk with the content that another one has after a power cut.
     pub(crate) fn add_disk_of(&self, log: &WriteLog, cut: Cut) -> Result<PathBuf> {
         let path = self.add_disk()?;
         log.replay(cut, &path).map_err(|error| StepError::ours(&error))?;
@@ -134,13 +134,13 @@ impl Bed {
         Ok(path)
     }
 
-    /// Does something with it.
+    /// Changes the disk that can be unplugged.
     pub(crate) fn with_plugged_disk<T>(
         &self,
-        what: impl FnOnce(&mut PluggedDisk) -> std::result::Result<T, DiskError>,
+        action: impl FnOnce(&mut PluggedDisk) -> std::result::Result<T, DiskError>,
     ) -> Result<T> {
         let mut plugged = self.disks.plugged.borrow_mut();
-        what(plugged.as_mut().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
+        action(plugged.as_mut().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
     }
 
     /// Adds a disk with sectors that can go bad. Returns its path.
@@ -151,23 +151,23 @@ impl Bed {
         Ok(path)
     }
 
-    /// Does something with it.
+    /// Changes the disk with sectors that can go bad.
     pub(crate) fn with_spotty_disk(
         &self,
-        what: impl FnOnce(&SpottyDisk) -> std::result::Result<(), DiskError>,
+        action: impl FnOnce(&SpottyDisk) -> std::result::Result<(), DiskError>,
     ) -> Result {
         let spotty = self.disks.spotty.borrow();
-        what(spotty.as_ref().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
+        action(spotty.as_ref().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
     }
 
     /// The device and the node of the disk that a path, or a link at it, leads to.
     pub(super) fn disk_at(&self, path: &Path) -> Option<(Device, PathBuf)> {
         let real = std::fs::canonicalize(path).ok()?;
-        self.disks.numbered().into_iter().find(|(_, at)| *at == real)
+        self.disks.nodes().into_iter().find(|(_, at)| *at == real)
     }
 
-    /// Nothing is to wait for a disk that the case has let hang or fail.
-    pub(super) fn disks_recover(&self) {
+    /// Makes each disk sound, so that nothing waits for one that the case has let hang or fail.
+    pub(super) fn end_disk_faults(&self) {
         for disk in self.disks.mapped.borrow_mut().iter_mut().flatten() {
             // An error is reported when the disk is closed.
             drop(disk.behave(Manner::Sound));
@@ -180,5 +180,5 @@ fn directory() -> PathBuf {
 }
 
 fn ended() -> StepError {
-    StepError::Ours(vec!["the disk is not there any more".to_owned()])
+    StepError::Ours(vec!["the disk was removed before".to_owned()])
 }

@@ -120,7 +120,7 @@ impl Bed {
 
     /// The devices that CreateVolume has attached and DeleteVolume should have detached.
     fn devices_of_deleted(&self) -> Vec<String> {
-        let (before, own) = (self.made.before.borrow(), self.disks.numbers());
+        let (before, own) = (self.made.before.borrow(), self.disks.loop_numbers());
         let made =
             self.driver_loops().into_iter().filter(|now| before.loops.iter().any(|made| made.is_same(now)));
         let made = made.filter(|now| !before.standing.iter().any(|known| known.is_same(now)));

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn message_of_a_crash_is_told_and_not_the_end_of_its_stack() {
+    fn message_of_a_crash_is_reported_without_its_stack() {
         let go = "call\npanic: runtime error: index out of range [-1]\n\ngoroutine 51 [running]:\n\t/server.go:1089 +0x127";
         assert_eq!(of(go).as_deref(), Some("panic: runtime error: index out of range [-1]"));
         let race = "fatal error: concurrent map writes\n\ngoroutine 7 [running]:\nmain.main()";
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn last_line_is_told_of_a_driver_that_did_not_crash() {
+    fn last_line_of_a_driver_without_a_crash_is_reported() {
         let python = "Traceback (most recent call last):\n  File \"driver.py\", line 1\nKeyError: 'size'\n";
         assert_eq!(of(python).as_deref(), Some("KeyError: 'size'"));
         assert_eq!(of("ready\nthread 'a' panicked at b").as_deref(), Some("thread 'a' panicked at b"));

@@ -166,14 +166,16 @@ impl Bed {
 
     /// The node's last event of a pod whose volumes it cannot mount.
     pub(crate) async fn complaint(&self, pod: &str) -> Result<String> {
-        let about = |told: &Notification| {
-            told.severity == Severity::Warning && told.about.name == pod && told.reason.starts_with("Failed")
+        let about = |event: &Notification| {
+            event.severity == Severity::Warning
+                && event.about.name == pod
+                && event.reason.starts_with("Failed")
         };
         let waiting = async {
             loop {
-                let told = self.api_server.list::<Notification>();
-                if let Some(told) = told.into_iter().find(|told| about(told)) {
-                    return format!("{}: {}\n", told.reason, self.journal.symbols().text(&told.message));
+                let events = self.api_server.list::<Notification>();
+                if let Some(event) = events.into_iter().find(|event| about(event)) {
+                    return format!("{}: {}\n", event.reason, self.journal.symbols().text(&event.message));
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }

@@ -172,5 +172,5 @@ fn unanswered(method: &str) -> String {
     format!("ended early: {method} is not answered, as in the waits before")
 }
 
-/// Nothing waits so long; a journal wants to be told a limit.
+/// Longer than any wait: the journal's call needs a limit.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);

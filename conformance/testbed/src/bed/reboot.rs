@@ -56,8 +56,8 @@ impl Bed {
         self.start_driver().await.map_err(|error| StepError::of_testbed(&error))
     }
 
-    /// Ends the machine and starts it again: containers, mounts and loop devices are gone, and node and driver start with the
-    /// files on disk.
+    /// Ends the machine and starts it again: containers, mounts and loop devices are gone, and node and driver start
+    /// with the files on disk.
     pub(crate) async fn reboot(&self) -> Result {
         let pods: Vec<String> = self.containers.borrow().keys().cloned().collect();
         for pod in pods {
@@ -97,12 +97,12 @@ impl Bed {
         Ok(())
     }
 
-    /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine. A program that
-    /// `prepare` has started may stand in for a cloud, whose disks stay attached while the machine reboots; the node's locks
-    /// on them go with the machine.
+    /// Detaches the loop devices over images in the driver's directory, and not the disks of the machine. A program
+    /// that `prepare` has started may stand in for a cloud, whose disks stay attached while the machine reboots; the
+    /// node's locks on them go with the machine.
     fn detach_loops(&self) -> Result {
         let has_cloud = !self.manifest().per_case.prepare.is_empty();
-        let disks = self.disks.numbers();
+        let disks = self.disks.loop_numbers();
         let loops = table::bound();
         let mut loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
         loops.retain(|bound| !has_cloud || bound.over.is_some());

@@ -18,7 +18,7 @@ pub(crate) enum StepError {
     Ours(Vec<String>),
     /// The machine lacks a resource: its name and remedy, then the consequences.
     Environment(Vec<String>),
-    /// The driver broke a numbered promise, by its answer to a method if that is not empty.
+    /// The driver broke the promise `contract`: by its answer to `method`, or by no answer if that is empty.
     Promise { contract: &'static str, method: String, cause: String },
 }
 
@@ -49,13 +49,13 @@ impl StepError {
             }
             TestbedError::Driver(error) => Self::Broken(chain(error)),
             TestbedError::Refused(why) => {
-                Self::Broken(vec!["The node does not take the driver.".to_owned(), why.clone()])
+                Self::Broken(vec!["The node refuses to register the driver.".to_owned(), why.clone()])
             }
             error => Self::ours(error),
         }
     }
 
-    /// The error with another cause in front, but behind the lack of a resource, which may have led to that cause.
+    /// The error with `reason` as its first cause. The lack of a resource stays in front: it may have led to `reason`.
     pub(super) fn because(self, reason: String) -> Self {
         match self {
             Self::Broken(mut chain) => {
@@ -70,7 +70,8 @@ impl StepError {
         }
     }
 
-    /// A refusal of the node is about volumes. Any other error is one of the connection to the node, and so the harness's.
+    /// A refusal of the node concerns volumes. Any other error is one of the connection to the node, so a fault of the
+    /// suite.
     pub(crate) fn of_node(error: &NodeError) -> Self {
         match error {
             NodeError::Refused(why) => Self::Broken(vec![sentence(why)]),

@@ -47,12 +47,12 @@ pub enum Books {
 }
 
 impl Bed {
-    /// The exit of a driver that was not told to end.
+    /// The exit of a driver that the case has not ended.
     pub async fn driver_exit(&self) -> Option<String> {
         self.driver_crash().await.map(super::ended_by_itself)
     }
 
-    /// The exit of a driver that was not told to end, and whose closed socket shows that it is ending.
+    /// The exit of a driver that the case has not ended, and whose closed socket shows that it is ending.
     pub async fn exit_under_way(&self) -> Option<Exit> {
         if self.driver_is_killed() || !self.has_driver() {
             return None;
@@ -71,7 +71,7 @@ impl Bed {
             self.repeat_every_call();
         }
         self.made.gates.take().into_values().for_each(|gate| gate.open());
-        self.disks_recover();
+        self.end_disk_faults();
         self.state_recovers();
         if self.driver_is_killed()
             && let Err(error) = self.start_driver().await

@@ -126,8 +126,8 @@ impl Cx {
                     wrong.push(format!("`{}` answered {}", field.replace('/', "."), answer.code()));
                 }
             }
-            let told = format!("{method} without {}, and not InvalidArgument.", wrong.join(", without "));
-            let broken = (!wrong.is_empty()).then_some(told);
+            let cause = format!("{method} without {}, and not InvalidArgument.", wrong.join(", without "));
+            let broken = (!wrong.is_empty()).then_some(cause);
             cx.shared.claims(promise, method, broken, place(at))
         }
     }
@@ -278,7 +278,7 @@ impl Answer {
         self.code
     }
 
-    /// Code and message, to tell whether a driver has nothing new to say.
+    /// Code and message, to recognise an answer that repeats an earlier one.
     pub(super) fn words(&self) -> String {
         format!("{} {}", self.code, self.message)
     }

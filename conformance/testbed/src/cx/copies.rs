@@ -116,12 +116,12 @@ impl Cx {
     }
 
     /// Whether the node service reports GET_VOLUME_STATS.
-    pub fn tells_statistics(&self) -> bool {
+    pub fn reports_statistics(&self) -> bool {
         self.shared.bed.capabilities().node_can("GET_VOLUME_STATS")
     }
 
     /// Whether the node service reports VOLUME_CONDITION.
-    pub fn tells_condition(&self) -> bool {
+    pub fn reports_condition(&self) -> bool {
         self.shared.bed.capabilities().node_can("VOLUME_CONDITION")
     }
 

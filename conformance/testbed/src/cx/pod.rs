@@ -232,11 +232,11 @@ impl Pod {
 
     /// Tries to start the container, and compares the error for the user.
     #[track_caller]
-    pub fn container_is_refused(&self, told: Expect) -> impl Future<Output = Result> {
+    pub fn container_is_refused(&self, expected: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("container_is_refused()", Location::caller());
         async move {
             let refused = doing.done(self.shared.bed.refused_container(&self.spec.name).await)?;
-            self.shared.compare(&told, refused, &doing.at)
+            self.shared.compare(&expected, refused, &doing.at)
         }
     }
 

@@ -23,7 +23,7 @@ impl Trace {
         Self { search: Search::new([key.to_owned()].into()), ..Self::default() }
     }
 
-    fn tell(&mut self, event: Event) -> Option<DeadEnd> {
+    fn add(&mut self, event: Event) -> Option<DeadEnd> {
         self.search.read(&[TraceLine { seq: 0, t_ms: self.now, event }])
     }
 
@@ -32,10 +32,10 @@ impl Trace {
         self.calls += 1;
         let (id, method) = (self.calls, method.to_owned());
         let req = json!({ "volumeId": "v" });
-        self.tell(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
+        self.add(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
         let (code, injected) = (code.to_owned(), injected.map(str::to_owned));
         let message = if code == "OK" { String::new() } else { format!("volume pv-{id} is there") };
-        self.tell(Event::RpcEnd(RpcEnd {
+        self.add(Event::RpcEnd(RpcEnd {
             id,
             method,
             code,
@@ -51,16 +51,16 @@ impl Trace {
     /// One try of the manager: an operation with one call in it, some time after the last.
     fn tries(&mut self, code: &str, injected: Option<&str>, error: Option<&str>) -> Option<DeadEnd> {
         self.now += 600.0;
-        self.tell(edge(Edge::Start, None));
+        self.add(edge(Edge::Start, None));
         self.call(PUBLISH, code, injected);
-        self.tell(edge(Edge::End, error))
+        self.add(edge(Edge::End, error))
     }
 
     /// One try of the manager that fails before it makes a call.
     fn fails_without_a_call(&mut self, error: &str) -> Option<DeadEnd> {
         self.now += 600.0;
-        self.tell(edge(Edge::Start, None));
-        self.tell(edge(Edge::End, Some(error)))
+        self.add(edge(Edge::Start, None));
+        self.add(edge(Edge::End, Some(error)))
     }
 
     fn fails(&mut self, code: &str) -> Option<DeadEnd> {
@@ -172,7 +172,7 @@ fn steps_of_a_case_begin_the_count_anew() {
         for _ in 0..4 {
             assert_eq!(trace.fails("Internal"), None);
             assert_eq!(trace.fails("Internal"), None);
-            assert_eq!(trace.tell(cure.clone()), None);
+            assert_eq!(trace.add(cure.clone()), None);
         }
     }
 }
@@ -184,7 +184,7 @@ fn failures_without_the_driver_are_waited_for() {
         trace.now += 600.0;
         let (name, volume, pod) = (OperationName::Mount, "kubernetes.io/csi/d^v".to_owned(), String::new());
         let (edge, error) = (Edge::End, Some("no secret".to_owned()));
-        assert_eq!(trace.tell(Event::Operation(OperationEdge { name, volume, pod, edge, error })), None);
+        assert_eq!(trace.add(Event::Operation(OperationEdge { name, volume, pod, edge, error })), None);
     }
 }
 
@@ -222,19 +222,19 @@ fn refused_inline_volume_is_a_dead_end() {
         };
         trace.now += 600.0;
         trace.calls += 1;
-        trace.tell(edge(Edge::Start));
+        trace.add(edge(Edge::Start));
         let req = json!({
             "volumeId": "csi-1",
             "targetPath": "/kl/pods/uid-web/volumes/kubernetes.io~csi/scratch/mount",
             "volumeContext": { "csi.storage.k8s.io/ephemeral": "true" },
         });
         let (id, method) = (trace.calls, PUBLISH.to_owned());
-        trace.tell(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
+        trace.add(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
         let (code, message, resp) = ("Internal".to_owned(), "a file lies there".to_owned(), json!(null));
         let (dur_ms, injected, abandoned, unreadable) = (1.0, None, false, None);
         let end = RpcEnd { id, method, code, message, dur_ms, resp, injected, abandoned, unreadable };
-        trace.tell(Event::RpcEnd(end));
-        found = trace.tell(edge(Edge::End));
+        trace.add(Event::RpcEnd(end));
+        found = trace.add(edge(Edge::End));
     }
     assert!(found.is_some());
 }

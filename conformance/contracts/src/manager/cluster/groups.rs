@@ -36,7 +36,7 @@ fn uid<'a>(books: &'a Books, end: &RpcEnd) -> Option<&'a str> {
 
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     id: "INV-102",
-    sentence: "a driver is asked for a group snapshot only when its content says so, and is kept",
+    sentence: "a driver is asked for a group snapshot only when its content has the annotation for it and the finalizer",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, CREATE) else { return };
@@ -166,11 +166,12 @@ mod tests {
     fn group_is_announced_before_it_is_taken() {
         let rule = &ANNOUNCED_BEFORE_TAKEN;
         let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{CONTENT}\"]}}}}"));
-        let told = content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
-        keeps(rule, &[BOUND, &kept, &told, TAKEN].concat(), &[]);
+        let announced =
+            content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
+        keeps(rule, &[BOUND, &kept, &announced, TAKEN].concat(), &[]);
         let cause = "asked for a group snapshot that is written nowhere";
         breaks(rule, cause, &[BOUND, &kept, TAKEN].concat(), &[]);
-        breaks(rule, cause, &[BOUND, &told, TAKEN].concat(), &[]);
+        breaks(rule, cause, &[BOUND, &announced, TAKEN].concat(), &[]);
         passes_over(rule, TAKEN, &[]);
     }
 

@@ -62,7 +62,7 @@ impl Keeper {
     }
 
     pub(super) fn give(&self, work: Work) {
-        // A keeper that is gone is told by the end of the work's channel.
+        // If the keeper has ended, the work is dropped, and its channels close.
         let _ = self.works.as_ref().expect("it is there until the end").send(work);
     }
 }
@@ -98,7 +98,7 @@ impl Keeping {
             Ok(exit) if exit.timed_out || exit.stuck => Finished::Hung,
             Ok(exit) => match exit.error {
                 Some(error) => Finished::Lost(format!("the guest cannot start the worker: {error}")),
-                // A signal is told as a shell would.
+                // A signal becomes an exit code as in a shell.
                 None => Finished::Exited(exit.code.or(exit.signal.map(|signal| 128 + signal))),
             },
             Err(GuestError::Unwanted) => Finished::Unwanted,
@@ -107,7 +107,7 @@ impl Keeping {
         if !matches!(finish, Finished::Exited(Some(0))) {
             self.guest = None;
         }
-        // Nobody to tell: the run is on its way out.
+        // Without a receiver the run is ending.
         let _ = finished.send(finish);
     }
 
@@ -139,7 +139,7 @@ impl Keeping {
     }
 }
 
-/// Gives the order and passes on what is told until the program has ended.
+/// Gives the order and passes on the guest's messages until the program has ended.
 fn until_exit(
     guest: &mut Guest,
     run: Run,

@@ -223,7 +223,7 @@ fn a_finding_is_explained_once() {
 }
 
 #[test]
-fn an_error_is_told_with_its_causes() {
+fn error_is_printed_with_its_causes() {
     let mut case = CaseReport::sample("csi::publish::a", Status::Error);
     case.breakage = Some(Breakage {
         after: String::new(),
@@ -410,7 +410,7 @@ fn case_without_a_promise_is_named_once_below_its_story() {
 }
 
 #[test]
-fn recommendations_and_consequences_are_told_as_such() {
+fn recommendations_and_consequences_are_marked() {
     let finding = |contract: &str, strength, consequence_of: &str| Finding {
         contract: contract.into(),
         strength,

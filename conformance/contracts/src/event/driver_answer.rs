@@ -1,12 +1,12 @@
-//! The driver's answers, whether the node, the cluster or a case has asked.
+//! The driver's answers to calls of the node, the cluster and the cases.
 
 use serde_json::Value;
 
 use super::Event;
 
-/// An answer of the driver's own.
+/// An answer that the driver gave, and not the proxy.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct DriverAnswer<'a> {
     /// Whether a case has made the call itself; its calls and the others are counted apart.
     pub to_case: bool,
     /// The number of the call.
@@ -21,7 +21,7 @@ pub struct Told<'a> {
     pub resp: &'a Value,
 }
 
-impl<'a> Told<'a> {
+impl<'a> DriverAnswer<'a> {
     /// The answer that ends a call, unless the proxy gave it instead of the driver or no client could read it.
     pub fn by(event: &'a Event) -> Option<Self> {
         match event {
@@ -45,7 +45,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Whether the driver has done what it was asked.
+    /// Whether the call has succeeded.
     pub fn is_ok(&self) -> bool {
         self.code == "OK"
     }
@@ -59,7 +59,7 @@ mod tests {
 
     fn code(event: Value) -> Option<String> {
         let event: Event = serde_json::from_value(event).expect("an event");
-        Told::by(&event).map(|told| format!("{} {}", told.method, told.code))
+        DriverAnswer::by(&event).map(|answer| format!("{} {}", answer.method, answer.code))
     }
 
     #[test]
