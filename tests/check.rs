@@ -63,7 +63,7 @@ fn broken_promise_is_reported_with_its_line() {
 
 #[test]
 fn file_without_a_recording_is_refused() {
-    for (trace, code, told) in [
+    for (trace, code, text) in [
         ("", 2, "it holds no call"),
         ("{\"ev\":\"rpc_start\"", 2, "line 1 is no event of a trace"),
         ("{\"ev\":\"rpc_start\",\"id\":1}", 2, "missing field `method`"),
@@ -73,7 +73,7 @@ fn file_without_a_recording_is_refused() {
     ] {
         let checked = check("x.jsonl", trace);
         assert_eq!(checked.code, Some(code), "{trace}: {}", checked.told());
-        assert!(checked.told().contains(told), "{trace}: {}", checked.told());
+        assert!(checked.told().contains(text), "{trace}: {}", checked.told());
     }
     let missing = Volproof::new().args("check nowhere.jsonl").run();
     assert_eq!(missing.code, Some(2), "{}", missing.told());
@@ -93,10 +93,10 @@ const UNEXPLAINED: &str = r#"{"ev":"process","who":"node","edge":"start","root":
 fn unexplained_mounts_of_a_recording_are_found() {
     let checked = check("x.jsonl", &format!("{HEADER}{UNEXPLAINED}"));
     assert_eq!(checked.code, Some(1), "{}", checked.told());
-    for told in
+    for text in
         ["line 6: done, and not announced: umount /kl/pods", "line 7: announced, and not there: umount /kl"]
     {
-        assert!(checked.stdout.contains(told), "{told}: {}", checked.told());
+        assert!(checked.stdout.contains(text), "{text}: {}", checked.told());
     }
     // A recording without a version does not say who made a mount, but what its recorder made of that.
     let old = Volproof::new().file("x.jsonl", UNEXPLAINED).args("check --verbose x.jsonl").run();
@@ -111,8 +111,8 @@ fn unknown_word_of_a_recording_is_reported_with_the_nearest() {
     let misspelt = UNEXPLAINED.replace("\"umount\"", "\"umuont\"");
     let checked = check("x.jsonl", &format!("{HEADER}{misspelt}"));
     assert_eq!(checked.code, Some(2), "{}", checked.told());
-    let told = "line 7 is no event of a trace: unknown word `umuont`, the nearest known is `umount`";
-    assert!(checked.told().contains(told), "{}", checked.told());
+    let error = "line 7 is no event of a trace: unknown word `umuont`, the nearest known is `umount`";
+    assert!(checked.told().contains(error), "{}", checked.told());
 }
 
 /// A call that no promise is about, except that it has to be answered.
@@ -145,10 +145,10 @@ fn broken_advice_is_reported_and_is_no_fault() {
     assert!(find("DRV-075")["verdict"]["broken"].is_array(), "{}", checked.told());
     assert_eq!(find("DRV-100")["verdict"], "not_tried", "{}", checked.told());
 
-    let told = Volproof::new().file("x.jsonl", &trace).args("check x.jsonl").run();
-    assert!(told.stdout.contains("DRV-075 (advice)"), "{}", told.told());
-    assert!(told.stdout.contains("not followed by the driver"), "{}", told.told());
-    assert!(told.stdout.contains("1 recommended and not followed"), "{}", told.told());
+    let printed = Volproof::new().file("x.jsonl", &trace).args("check x.jsonl").run();
+    assert!(printed.stdout.contains("DRV-075 (advice)"), "{}", printed.told());
+    assert!(printed.stdout.contains("not followed by the driver"), "{}", printed.told());
+    assert!(printed.stdout.contains("1 recommended and not followed"), "{}", printed.told());
 }
 
 /// A case judges its own trace; `check` on the trace later finds the same.

@@ -9,17 +9,17 @@ use expect_test::{Expect, expect};
 use tests::{Residue, Volproof, has_root};
 
 /// Runs the program, compares its output, and looks for leftovers.
-fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
+fn check(run: impl FnOnce(Volproof) -> Volproof, expected: Expect) {
     let (name, mark) = Residue::mark();
     let before = Residue::see(&mark);
     let ended = run(Volproof::new().env(name, &mark)).run();
-    told.assert_eq(&ended.told());
+    expected.assert_eq(&ended.told());
     ended.leaves_nothing(&before, &mark, Duration::from_secs(10));
 }
 
 /// Checks a run with a manifest and the other files that the driver needs.
-fn check_manifest(manifest: &str, told: Expect) {
-    check(|volproof| volproof.file("driver.toml", manifest).args("run --driver driver.toml"), told);
+fn check_manifest(manifest: &str, expected: Expect) {
+    check(|volproof| volproof.file("driver.toml", manifest).args("run --driver driver.toml"), expected);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn driver_that_exits_silently_has_a_hint() {
         --- stderr
         error: cannot use the driver: it exited at once (status 1)
 
-          hint: it printed nothing; start its command by hand, with a log that tells more
+          hint: it printed nothing; start its command by hand, with a more detailed log
     "#]],
     );
 }
@@ -367,7 +367,7 @@ fn a_driver_that_never_opens_its_socket() {
         ended.told()
     );
     // On a busy machine the load is named as well.
-    let hint = "the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it";
+    let hint = "the command has to name the socket of the driver: add `{socket}` or `{endpoint}` to it";
     assert!(ended.stderr.contains(hint), "{}", ended.told());
     let sooner = Volproof::new().file("driver.toml", manifest);
     let sooner = sooner.args("run --driver driver.toml --start-timeout 200ms").run();
@@ -402,14 +402,14 @@ fn completions_manual_and_words_are_there() {
         assert_eq!(ended.code, Some(0), "{}", ended.told());
         ended.stdout
     };
-    for (shell, told) in
+    for (shell, text) in
         [("bash", "_volproof()"), ("zsh", "#compdef volproof"), ("fish", "complete -c volproof")]
     {
-        assert!(said(&["completions", shell]).contains(told), "{shell}");
+        assert!(said(&["completions", shell]).contains(text), "{shell}");
     }
     let page = said(&["man"]);
-    for told in [".TH volproof 1", ".SH \"VOLPROOF PLAY\"", "\\-\\-allow\\-host\\-path", "130  interrupted"] {
-        assert!(page.contains(told), "{told}\n{page}");
+    for text in [".TH volproof 1", ".SH \"VOLPROOF PLAY\"", "\\-\\-allow\\-host\\-path", "130  interrupted"] {
+        assert!(page.contains(text), "{text}\n{page}");
     }
     assert!(said(&["explain", "STAGE_UNSTAGE_VOLUME"]).contains("a capability of CSI"));
     assert!(said(&["explain", "leaves groups"]).starts_with("LeavesGroups "));

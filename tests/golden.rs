@@ -1,4 +1,4 @@
-//! Our volume manager tells the stories that were recorded with Kubernetes' own, or a different one that is listed with its
+//! Our volume manager has the stories that were recorded with Kubernetes' own, or a different one that is listed with its
 //! reason.
 
 use std::collections::BTreeSet;

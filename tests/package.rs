@@ -65,8 +65,8 @@ fn check_installation(usr: &Path) {
         let expected = if file.starts_with("bin/") { 0o755 } else { 0o644 };
         assert_eq!(mode.mode() & 0o777, expected, "{file}");
     }
-    let told = lines(Command::new(usr.join("bin/volproof")).args(["explain", "DRV-055"]));
-    assert!(told[0].starts_with("DRV-055"), "{told:?}");
+    let explained = lines(Command::new(usr.join("bin/volproof")).args(["explain", "DRV-055"]));
+    assert!(explained[0].starts_with("DRV-055"), "{explained:?}");
     let manual = lines(Command::new("gzip").arg("-dc").arg(usr.join("share/man/man1/volproof.1.gz")));
     assert!(
         manual.iter().any(|line| line.contains(".SH \"EXIT STATUS\"") || line.contains(".SH NAME")),

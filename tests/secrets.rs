@@ -63,10 +63,10 @@ fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
     let ended = run("secrets-in-errors");
     assert_eq!(ended.code, Some(1), "{}", ended.told());
     let findings = ended.results().findings();
-    let told: Vec<_> = findings.iter().filter(|finding| finding.contract == "DRV-094").collect();
-    assert_eq!(told.len(), 1, "{}", ended.told());
-    assert_eq!((told[0].method.as_str(), told[0].party.as_str()), ("NodePublishVolume", "driver"));
-    assert!(told[0].cause.contains("`password`"), "{:?}", told[0]);
+    let leaks: Vec<_> = findings.iter().filter(|finding| finding.contract == "DRV-094").collect();
+    assert_eq!(leaks.len(), 1, "{}", ended.told());
+    assert_eq!((leaks[0].method.as_str(), leaks[0].party.as_str()), ("NodePublishVolume", "driver"));
+    assert!(leaks[0].cause.contains("`password`"), "{:?}", leaks[0]);
     assert!(findings.iter().all(|finding| finding.party != "manager"), "{findings:?}");
     check_no_secret_is_shown(&ended);
 }
@@ -95,10 +95,10 @@ fn refusal_of_the_first_volumes_that_repeats_a_secret_is_a_finding() {
         let volproof = volproof.file("login.toml", &format!("password = \"{SECRET}\"\n"));
         volproof.args("run csi::lifecycle --driver driver.toml --report out").run()
     };
-    let told = run("[secrets]\nprovision = \"login.toml\"\n");
-    let findings: Vec<_> = told.results().findings().into_iter().map(|found| found.contract).collect();
-    assert_eq!((told.code, findings), (Some(1), vec!["DRV-094".to_owned()]), "{}", told.told());
-    assert!(!told.told().contains(SECRET), "{}", told.told());
+    let secret = run("[secrets]\nprovision = \"login.toml\"\n");
+    let findings: Vec<_> = secret.results().findings().into_iter().map(|found| found.contract).collect();
+    assert_eq!((secret.code, findings), (Some(1), vec!["DRV-094".to_owned()]), "{}", secret.told());
+    assert!(!secret.told().contains(SECRET), "{}", secret.told());
     // What no request carried to the driver is no secret of it.
     let public = run("");
     assert_eq!(public.code, Some(3), "{}", public.told());

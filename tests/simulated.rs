@@ -27,19 +27,20 @@ fn each_bug_is_found_within_two_thousand_seeds() {
 /// Plays seeds. Returns an error text if none breaks an invariant that the mutant may break.
 fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
     let (name, breaks) = (&mutant.name, mutant.field("Breaks"));
-    let is_named =
-        |told: &String| breaks.split(' ').any(|rule| told.lines().any(|line| line.starts_with(rule)));
+    let is_named = |violation: &String| {
+        breaks.split(' ').any(|rule| violation.lines().any(|line| line.starts_with(rule)))
+    };
     let known = seed(mutant);
     let at_once = known.filter(|_| !from_the_start).and_then(|seed| play(name, seed, seed + 1));
-    let Some(told) = at_once.filter(is_named).or_else(|| play(name, 0, SEEDS)) else {
+    let Some(violation) = at_once.filter(is_named).or_else(|| play(name, 0, SEEDS)) else {
         return Some(format!("{name}: not found within {SEEDS} seeds"));
     };
-    if !is_named(&told) {
-        return Some(format!("{name}: found, but not as any of {breaks}:\n{told}"));
+    if !is_named(&violation) {
+        return Some(format!("{name}: found, but not as any of {breaks}:\n{violation}"));
     }
     // `seed 7: …`
     let seed =
-        told.split(':').next().and_then(|words| words.split(' ').nth(1)).expect("the seed comes first");
+        violation.split(':').next().and_then(|words| words.split(' ').nth(1)).expect("the seed comes first");
     println!("{name}: found by seed {seed}");
     if known.is_none_or(|known| known.to_string() != seed) {
         println!("{name}: its patch names the seed {known:?}; UPDATE_EXPECT=1 corrects it");
@@ -73,10 +74,10 @@ fn play(mutant: &str, first: u64, end: u64) -> Option<String> {
         .env(SWITCH, mutant)
         .output()
         .expect("`seeds` can be started");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let violation = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.code() {
         Some(0) => None,
-        Some(1) => Some(told),
+        Some(1) => Some(violation),
         _ => panic!("`seeds` ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)),
     }
 }

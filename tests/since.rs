@@ -1,4 +1,4 @@
-//! `--since`: a run tells what has changed since an earlier one, and the record has it.
+//! `--since`: a run lists the differences from an earlier one, also in `results.json`.
 
 use std::path::Path;
 

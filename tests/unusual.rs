@@ -182,7 +182,7 @@ fn driver_without_file_system_types_is_asked_for_none() {
 /// UNKNOWN for a kind of volume means that the driver has none of it, and is shown in the head of the run. A kind that the
 /// manifest excludes is not asked for.
 #[test]
-fn odd_refusal_of_a_kind_of_volume_is_told_and_fails_nothing() {
+fn odd_refusal_of_a_kind_of_volume_is_reported_and_fails_nothing() {
     if !has_root() {
         return;
     }

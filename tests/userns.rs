@@ -41,7 +41,7 @@ fn tier_host_is_refused_to_root_of_a_user_namespace() {
 
 /// In a namespace, since there the runs of others are out of sight.
 #[test]
-fn failed_run_says_where_its_logs_are_and_sweep_removes_them_when_told_to() {
+fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
     let Some(failed) =
         run("run csi::publish::read_only_claim_cannot_be_written --sabotage publish-ignores-read-only")
     else {

@@ -228,10 +228,10 @@ fn each_difference_of_a_random_story_has_its_reason() {
 fn each_random_story_that_the_table_names_is_there() {
     let names: BTreeSet<String> = stories().into_iter().map(|story| story.name).collect();
     let document = fs::read_to_string(root().join("docs/deviations.md")).expect("the document exists");
-    let told = document.split("`random/").skip(1).filter_map(|rest| rest.split('`').next());
-    let told: Vec<&str> = told.collect();
-    assert!(!told.is_empty(), "docs/deviations.md names no `random/…`");
-    for short in told {
+    let listed = document.split("`random/").skip(1).filter_map(|rest| rest.split('`').next());
+    let listed: Vec<&str> = listed.collect();
+    assert!(!listed.is_empty(), "docs/deviations.md names no `random/…`");
+    for short in listed {
         let is_it = |name: &String| name == short || name.starts_with(&format!("{short}-"));
         assert!(names.iter().any(is_it), "there is no story `{short}`");
     }
