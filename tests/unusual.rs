@@ -64,6 +64,30 @@ fn driver_of_content_without_create_volume_is_clean() {
     assert_eq!(failed(&kept), ["csi::inline::volume_lives_as_long_as_its_pod"], "{}", kept.told());
 }
 
+/// A driver that starts only if the disk is mounted that `prepare` has mounted: the disk is there after a reboot. A driver
+/// that keeps its volumes in `/tmp` loses them.
+#[test]
+fn disk_that_was_prepared_is_there_after_a_reboot() {
+    if !has_root() {
+        return;
+    }
+    let case = "csi::reboot::pod_has_its_volumes_after_a_reboot";
+    let run = |directory: &str| {
+        let serve = format!("__fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={directory}");
+        let command = format!("mountpoint -q {{state}}/disk && exec {} {serve}", built().display());
+        let prepare = "mkdir {state}/disk && mount -t tmpfs disk {state}/disk";
+        let manifest = format!(
+            "command = [\"/bin/sh\", \"-c\", \"{command}\"]\n\
+             [per_case]\nprepare = [\"/bin/sh\", \"-c\", \"{prepare}\"]\n"
+        );
+        let run = Volproof::new().file("driver.toml", &manifest);
+        run.args("run --report out --driver driver.toml --about driver").args(case).run()
+    };
+    let kept = run("{state}/disk");
+    assert_eq!(kept.code, Some(0), "{}", kept.told());
+    assert_eq!(failed(&run("/tmp/volumes")), [case]);
+}
+
 /// A driver of scratch space, which empties a volume each time that it publishes it: no case reads what was written before.
 #[test]
 fn driver_that_keeps_nothing_is_clean() {

@@ -18,6 +18,7 @@ mod builder;
 mod claims;
 mod error;
 mod other_node;
+mod prepared;
 mod service_account;
 mod surroundings;
 
@@ -30,6 +31,7 @@ pub use builder::Builder;
 pub use claims::{IS_DEFAULT_CLASS, IS_DEFAULT_GROUP_SNAPSHOT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS};
 pub use error::TestbedError;
 pub use other_node::{OtherNode, mount_root};
+pub use prepared::Prepared;
 pub use surroundings::Surroundings;
 
 use crate::driver::Registrar;

@@ -105,7 +105,6 @@ pub struct Bed {
     ownership: Ownership,
     /// The devices of the sandbox's own file systems.
     devices_of_sandbox: Vec<u64>,
-    local_files: reboot::LocalFiles,
     /// A directory of the machine outside of the node's root.
     machine: RefCell<Option<Tmpfs>>,
     /// The directory of the case's logs.

@@ -12,7 +12,7 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::Mutex;
 
 use super::surroundings::write_kubeconfig;
-use super::{Surroundings, Testbed, TestbedError, service_account};
+use super::{Prepared, Surroundings, Testbed, TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
@@ -125,6 +125,7 @@ impl Builder {
             None => Some(self.prepare().await?),
             Some(_) => None,
         };
+        let prepared = Prepared::now();
         // The driver comes before the proxy, which listens at a path that has the driver's name in it.
         let driver = match &self.never_started {
             None => {
@@ -181,6 +182,7 @@ impl Builder {
             served: None,
             driver: driver.map(Mutex::new),
             preparation: Mutex::new(preparation),
+            prepared,
             http,
             variables,
             driver_killed: false.into(),

@@ -10,7 +10,7 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::Channel;
 
-use super::{TestbedError, service_account};
+use super::{Prepared, TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, Served};
 use crate::cgroup::Cgroup;
@@ -37,6 +37,7 @@ pub struct Surroundings {
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
+    pub prepared: Prepared,
     /// The API over HTTP, if the driver is a client of it.
     pub(super) http: Option<HttpApi>,
     /// The variables with its address, as in a pod.

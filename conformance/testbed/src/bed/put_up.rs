@@ -16,7 +16,6 @@ use harness::symbols::Symbols;
 use harness::testbed::{Builder, Testbed, TestbedError, mount_root};
 
 use super::disks::Disks;
-use super::reboot::LocalFiles;
 use super::{Bed, Made, nfs, other_node};
 use crate::failure::chain;
 use crate::foreign::{self, Foreign};
@@ -28,7 +27,6 @@ impl Bed {
     pub async fn put_up(orders: &Orders, sandbox: &Sandbox, abilities: &Abilities) -> Result<Self, Refusal> {
         let foreign = Foreign::of(orders)?;
         let journal = journal(orders, sandbox, foreign.as_ref())?;
-        let local_files = LocalFiles::now();
         let cgroup = limits::of_driver(orders, sandbox);
         let limit = orders.timeout.mul_f64(0.5);
         let builder = builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone());
@@ -61,7 +59,6 @@ impl Bed {
             directory: orders.directory.clone(),
             seed: orders.seed,
             devices_of_sandbox: sandbox.devices().to_vec(),
-            local_files,
         };
         bed.remember_driver();
         Ok(bed)

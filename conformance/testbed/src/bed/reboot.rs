@@ -1,10 +1,9 @@
 //! Reboots the machine, and replaces the driver's container.
 //!
 //! A reboot ends processes, mounts and loop devices, and removes the files in `/run` and `/tmp`. Disks stay: the node's
-//! directory and the driver's own. A replaced container ends the driver and removes its files in its own `/run` and `/tmp`;
-//! all mounts stay. No written data is lost, since the unmounts flush it.
+//! directory, the driver's own, and what `prepare` of its manifest has made. A replaced container ends the driver and
+//! removes its files in its own `/run` and `/tmp`; all mounts stay. No written data is lost, since the unmounts flush it.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,45 +13,11 @@ use nix::mount::{MntFlags, umount2};
 
 use super::{Bed, Result, StepError};
 
-/// The directories that a container has for itself, and that a machine does not keep over a reboot.
-const PLACES: [&str; 2] = ["/run", "/tmp"];
-
-/// The files in these places before the driver's first start.
-#[derive(Debug, Default)]
-pub(super) struct LocalFiles {
-    before: BTreeSet<PathBuf>,
-}
-
-impl LocalFiles {
-    pub(super) fn now() -> Self {
-        Self { before: listed() }
-    }
-
-    /// Removes what has come since, except below these paths, which the driver has from the machine.
-    fn remove_new(&self, kept: &[PathBuf]) {
-        let mounts = observe::snapshot().unwrap_or_default();
-        let is_kept = |path: &Path| {
-            let is_opened = kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
-            is_opened || mounts.iter().any(|mount| mount.target.starts_with(path))
-        };
-        for path in listed().difference(&self.before).filter(|path| !is_kept(path)) {
-            let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-            // The driver's processes are gone, and no other process writes here: a path that stays is the kernel's.
-            drop(removed);
-        }
-    }
-}
-
-fn listed() -> BTreeSet<PathBuf> {
-    let entries = PLACES.iter().flat_map(fs::read_dir).flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
 impl Bed {
     /// Replaces the driver's container: kills it, and starts it without the files that only its container had.
     pub(crate) async fn replace_driver(&self) -> Result {
         self.kill_driver().await;
-        self.local_files.remove_new(&self.manifest().host_paths);
+        self.remove_new_files(&self.manifest().host_paths);
         self.start_driver().await.map_err(|error| StepError::of_testbed(&error))
     }
 
@@ -67,8 +32,22 @@ impl Bed {
         self.kill_driver().await;
         self.unmount_all()?;
         self.detach_loops()?;
-        self.local_files.remove_new(&[]);
+        self.remove_new_files(&[]);
         self.start_all().await
+    }
+
+    /// Removes the files that have come to `/run` and `/tmp`, except below these paths, which the driver has from the machine.
+    fn remove_new_files(&self, kept: &[PathBuf]) {
+        let mounts = observe::snapshot().unwrap_or_default();
+        let is_kept = |path: &Path| {
+            let is_opened = kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
+            is_opened || mounts.iter().any(|mount| mount.target.starts_with(path))
+        };
+        for path in self.prepared.new_files().iter().filter(|path| !is_kept(path)) {
+            let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            // The driver's processes are gone, and no other process writes here: a path that stays is the kernel's.
+            drop(removed);
+        }
     }
 
     /// Starts a driver and a node of which both are dead.
@@ -83,7 +62,8 @@ impl Bed {
     fn unmount_all(&self) -> Result {
         let places = [self.layout.root().to_owned(), self.layout.driver_state()];
         let is_below = |mount: &observe::Mount| {
-            places.iter().any(|place| mount.target.starts_with(place) && mount.target != *place)
+            !self.prepared.has_mount(mount)
+                && places.iter().any(|place| mount.target.starts_with(place) && mount.target != *place)
         };
         // Repeated, because a mount may be below another one, and moved mounts are not in that order in the table.
         for _ in 0..places.len() {
@@ -105,7 +85,7 @@ impl Bed {
         let disks = self.disks.loop_numbers();
         let loops = table::bound();
         let mut loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
-        loops.retain(|bound| !has_cloud || bound.over.is_some());
+        loops.retain(|bound| !self.prepared.has_loop(bound) && (!has_cloud || bound.over.is_some()));
         for bound in loops.iter().filter(|bound| !disks.contains(&bound.number)) {
             let failed = |why| StepError::Ours(vec![format!("loop{} stays attached: {why}", bound.number)]);
             table::detach(bound).map_err(failed)?;
