@@ -235,7 +235,9 @@ impl Dispatcher {
         let messages = self.messages.clone();
         let guests = self.plan.away(&id).map(|away| Rc::clone(&away.guests));
         tokio::task::spawn_local(async move {
-            let mut verdict = Verdict::new(&assignment.orders, guests.is_some());
+            let timeout = assignment.orders.timeout;
+            let timeout = guests.as_ref().map_or(timeout, |guests| guests.patience(timeout));
+            let mut verdict = Verdict::new(&assignment.orders, timeout, guests.is_some());
             let hear = |said| match said {
                 Said::Progress(Progress::Step(step)) => {
                     verdict.step(&step);

@@ -135,7 +135,7 @@ impl Group {
         match said {
             Said::Begun(_) => {
                 let orders = self.orders.get(self.verdicts.len());
-                self.verdicts.extend(orders.map(|orders| Verdict::new(orders, false)));
+                self.verdicts.extend(orders.map(|orders| Verdict::new(orders, orders.timeout, false)));
             }
             Said::Progress(Progress::Step(step)) => {
                 if let Some(verdict) = self.verdicts.last_mut() {

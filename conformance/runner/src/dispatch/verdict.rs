@@ -1,6 +1,7 @@
 //! The verdict on a case, from its worker's outcome and its expected failures; exit code and hints of the whole run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use harness::kernel_log::{KernelLog, Splat, splats};
 use harness::manifest::Manifest;
@@ -43,12 +44,13 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn new(orders: &Orders, in_guest: bool) -> Self {
+    /// The verdict of a case that may take so long, which in a guest is longer than its orders say.
+    pub(super) fn new(orders: &Orders, timeout: Duration, in_guest: bool) -> Self {
         Self {
             directory: orders.directory.clone(),
             run: harness::ledger::run_of(&orders.ledger),
             manifest: orders.manifest.clone(),
-            timeout: orders.timeout.as_secs_f64(),
+            timeout: timeout.as_secs_f64(),
             last_step: String::new(),
             outcome: None,
             refusal: None,
@@ -202,9 +204,12 @@ impl Verdict {
             (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
             (None, Some(Ok(Ended::Hung(stuck)))) => {
                 let late = format!("the worker did not end within {} s and was killed", self.timeout);
+                let slow = self
+                    .in_guest
+                    .then(|| "a guest may be slow: --timeout gives each case more time".to_owned());
                 let stopped = death::stoppers(stuck).map(str::to_owned);
                 let stuck = stuck.iter().map(|stuck| format!("still {stuck}"));
-                std::iter::once(late).chain(stuck).chain(stopped).collect()
+                std::iter::once(late).chain(slow).chain(stuck).chain(stopped).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![death::describe(*status)]
