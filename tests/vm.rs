@@ -11,14 +11,27 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tests::{Ended, Process, Residue, Volproof};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// An emulated guest takes minutes to boot on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A driver that is fake-csi, but for the guest's third piece of work: then the kernel panics.
 const PANICS: &str = r#"
 command = ["/bin/sh", "-c", """
-if [ -e /run/volproof/2 ] && [ ! -e /run/volproof/3 ]; then echo c > /proc/sysrq-trigger; fi
+if [ -e /dev/second ]; then echo c > /proc/sysrq-trigger; fi
+if [ -e /dev/first ]; then echo > /dev/second; fi
+echo > /dev/first
 exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
 """]
+"#;
+
+/// fake-csi, with a command before each case that fails if an earlier case's files are still there.
+const MAKES: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+
+[per_case]
+prepare = ["/bin/sh", "-c", "mkdir /tmp/made /run/made /made /var/lib/made"]
 "#;
 
 /// A driver that is fake-csi, but keeps its volumes in memory.
@@ -146,7 +159,7 @@ fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
     }
     let ended = guests()
         .file("driver.toml", PANICS)
-        .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery")
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery::pod_deleted")
         .run();
     assert_eq!(ended.code, Some(1), "{}", ended.told());
     let cases = ended.results().cases();
@@ -160,13 +173,26 @@ fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
 }
 
 #[test]
+fn a_case_finds_no_file_of_an_earlier_case_in_its_guest() {
+    if !has_guests() {
+        return;
+    }
+    let ended = guests()
+        .file("driver.toml", MAKES)
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery::pod_deleted")
+        .run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert!(ended.results().cases().len() > 1, "{}", ended.told());
+}
+
+#[test]
 fn a_guest_that_is_killed_is_replaced() {
     if !has_guests() {
         return;
     }
     let (name, mark) = Residue::mark();
     let (run, directory) = guests()
-        .args("run --tier vm --jobs 1 --report out csi::publish csi::recovery")
+        .args("run --tier vm --jobs 1 --report out csi::publish csi::recovery::pod_deleted")
         .env(name, &mark)
         .start();
     // The first guest only looks around; what matters is that no guest's end is the run's.

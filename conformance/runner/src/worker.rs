@@ -26,10 +26,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::container::TERMINAL;
 use harness::driver::{Exit, machine_options};
-use harness::facts::in_guest;
 use harness::load;
 use harness::masks::Masks;
-use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
+use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -96,8 +95,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let shared = foreign::shared_node(orders);
     let disk = orders.disk.as_deref().map(|disk| disk::mounted(disk, orders.cuts == 0)).transpose();
     let disk = disk.map_err(|error| Refusal::ours(error.as_ref()))?;
-    // A guest is thrown away as a whole, so it need not be protected from the driver.
-    let machine = MachineOptions { contained: !in_guest(), ..machine_options(&orders.manifest) };
+    let machine = machine_options(&orders.manifest);
     let options = SandboxOptions {
         lifeline,
         ledger,

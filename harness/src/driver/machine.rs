@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::ledger;
 use crate::manifest::{Manifest, Secrets};
 use crate::sandbox::MachineOptions;
+use crate::standing;
 
 /// Places of which a sandbox has its own.
 const COVERED: [&str; 2] = ["/tmp", "/run"];
@@ -15,6 +16,10 @@ const ENDS: [char; 15] = [' ', '\t', '\n', '"', '\'', '`', ';', '&', '|', '<', '
 /// The parts of the machine that a driver sees: what its manifest opens, and the paths that its command names below a
 /// place that the sandbox has of its own.
 pub fn machine_options(manifest: &Manifest) -> MachineOptions {
+    options(manifest, standing::in_guest())
+}
+
+fn options(manifest: &Manifest, in_guest: bool) -> MachineOptions {
     let Manifest { command, controller_command, env, per_case, .. } = manifest;
     let commands = [command, controller_command, &per_case.prepare, &per_case.cleanup].into_iter().flatten();
     let mut shown: Vec<PathBuf> = commands.chain(env.values()).flat_map(|word| named_in(word)).collect();
@@ -31,8 +36,18 @@ pub fn machine_options(manifest: &Manifest) -> MachineOptions {
     // Runs and their janitors only have business there.
     let ledgers = ledger::base();
     shown.retain(|path| !path.starts_with(&ledgers));
+    let mut open = manifest.host_paths.clone();
+    if in_guest {
+        // Only what the driver needs lies there: the guest was booted with it.
+        let brought = std::fs::read_dir("/tmp").into_iter().flatten().flatten();
+        shown.extend(brought.map(|entry| entry.path()));
+        // They are paths of the machine that the guest runs on.
+        open.retain(|path| path.exists());
+    }
     MachineOptions {
-        open: manifest.host_paths.clone(),
+        // In a guest, disks come and go.
+        own_dev: !in_guest,
+        open,
         shown,
         read_only: manifest.root.clone().into_iter().collect(),
         ..MachineOptions::default()
@@ -100,5 +115,17 @@ mod tests {
             "{shown:?}"
         );
         assert!(!shown.contains(&PathBuf::from("/tmp")), "{shown:?}");
+    }
+
+    #[test]
+    fn guest_shows_its_devices_and_the_files_that_were_brought_to_it() {
+        let file = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+        let host_paths = vec![PathBuf::from("/dev/null"), PathBuf::from("/dev/no such device")];
+        let manifest = Manifest { host_paths: host_paths.clone(), ..Manifest::default() };
+        let (here, guest) = (options(&manifest, false), options(&manifest, true));
+        assert_eq!((here.own_dev, here.open), (true, host_paths));
+        assert!(!here.shown.contains(&file.path().to_owned()), "{:?}", here.shown);
+        assert_eq!((guest.own_dev, guest.open), (false, vec![PathBuf::from("/dev/null")]));
+        assert!(guest.shown.contains(&file.path().to_owned()), "{:?}", guest.shown);
     }
 }

@@ -33,8 +33,8 @@ use plan::Treatment;
 /// The parts of the machine that a sandbox shows.
 #[derive(Debug, Clone)]
 pub struct MachineOptions {
-    /// Whether the machine's files lie below layers. Without that everything is as it is outside.
-    pub contained: bool,
+    /// Whether `/dev` is the sandbox's own. A guest shows its whole `/dev`: its disks are nobody else's, and come and go.
+    pub own_dev: bool,
     /// Files and directories that are as they are outside, also for writing.
     pub open: Vec<PathBuf>,
     /// Files and directories below `/tmp` and `/run` that are to be found there, too.
@@ -48,7 +48,7 @@ pub struct MachineOptions {
 impl Default for MachineOptions {
     fn default() -> Self {
         let (open, shown, read_only) = (Vec::new(), Vec::new(), Vec::new());
-        MachineOptions { contained: true, open, shown, read_only, layer_bytes: 512 << 20 }
+        MachineOptions { own_dev: true, open, shown, read_only, layer_bytes: 512 << 20 }
     }
 }
 
@@ -112,6 +112,7 @@ impl Machine {
             scratch,
             root: &root,
             user_namespace,
+            own_dev: options.own_dev,
             mounts: &mounts,
             directories,
             machine: Machine::default(),
@@ -243,6 +244,7 @@ struct Builder<'a> {
     scratch: &'a Path,
     root: &'a Path,
     user_namespace: bool,
+    own_dev: bool,
     mounts: &'a [Mount],
     /// Directories on which the harness will mount something.
     directories: &'a [&'a Path],
@@ -419,7 +421,14 @@ impl Builder<'_> {
         attach("proc", &self.root.join("proc"), Some("proc"), proc_flags, None)?;
         let sys = cloned(Path::new("/sys")).map_err(|source| path_error(Path::new("/sys"), source))?;
         self.place(Path::new("/sys"), &sys)?;
-        devices::furnish(&self.root.join("dev"), self.user_namespace)?;
+        match self.own_dev {
+            true => devices::furnish(&self.root.join("dev"), self.user_namespace)?,
+            false => {
+                let dev =
+                    cloned(Path::new("/dev")).map_err(|source| path_error(Path::new("/dev"), source))?;
+                self.place(Path::new("/dev"), &dev)?;
+            }
+        }
         for (path, bytes, mode) in OWN {
             let place = self.root.join(path);
             make_dir(&place, 0o755)?;

@@ -44,6 +44,7 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("greedy", [how]) => super::limits::driver(how),
         ("machine", [kind, dir]) => super::machine::writes(*kind == "rootless", Path::new(dir)),
         ("own", [kind, dir]) => super::machine::own(*kind == "rootless", Path::new(dir)),
+        ("dev", []) => super::machine::dev(),
         ("meet", [number]) => super::machine::meet(number),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));

@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rooted("machine::temporary_files_and_devices_are_its_own", || has_its_own("root")),
         Trial::test("machine::temporary_files_without_root_are_its_own", || has_its_own("rootless")),
         rooted("machine::two_sandboxes_do_not_meet_in_dev", do_not_meet),
+        rooted("machine::devices_are_as_they_are_outside_if_dev_is_not_its_own", shares_dev),
     ]
 }
 
@@ -181,4 +182,30 @@ pub(crate) fn meet(number: &str) {
     let found = Command::new("losetup").arg("--find").output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
     assert!(Path::new(found.trim()).exists(), "no node for `{found}`");
+}
+
+fn shares_dev() -> Result<(), Failed> {
+    assert_eq!(told("dev", &[])?, "");
+    assert!(!Path::new("/tmp/of the sandbox").exists() && !Path::new("/dev/shm/of the sandbox").exists());
+    Ok(())
+}
+
+/// Looks at a `/dev` that is not of the sandbox alone.
+pub(crate) fn dev() {
+    // Loop and mapped devices come and go beside this test.
+    let comes = |name: &str| name.starts_with("loop") || name.starts_with("dm-");
+    let nodes = || {
+        let nodes = fs::read_dir("/dev").unwrap().flatten();
+        let nodes = nodes.filter_map(|entry| entry.file_name().into_string().ok());
+        nodes.filter(|name| !comes(name)).collect::<std::collections::BTreeSet<_>>()
+    };
+    let machines = nodes();
+    let machine = MachineOptions { own_dev: false, ..MachineOptions::default() };
+    let sandbox = enter(SandboxOptions { machine, ..SandboxOptions::default() });
+    assert_eq!(sandbox.bounds().open_because, None);
+    assert_eq!(nodes(), machines);
+    // Only what is no device is the sandbox's own.
+    for path in ["/tmp/of the sandbox", "/dev/shm/of the sandbox"] {
+        fs::write(path, "x").unwrap();
+    }
 }
