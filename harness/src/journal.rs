@@ -13,6 +13,7 @@
 
 mod around;
 mod behind;
+mod claims;
 mod confirm;
 mod in_the_way;
 mod kept;
@@ -38,6 +39,7 @@ use tokio::sync::watch;
 
 pub use around::{Appeared, Thing};
 pub use behind::LoopsBehind;
+pub use claims::Claiming;
 pub use kept::Limits;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;

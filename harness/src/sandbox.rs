@@ -101,10 +101,15 @@ impl Ownership {
     /// When the ledger cannot be written.
     pub fn also(&self, device: u64) -> Result<(), LedgerError> {
         let mut entry = self.entry.clone();
-        if let Entry::Sandbox { devices, since, .. } = &mut entry {
-            (*devices, *since) = (vec![device], table::latest_sequence());
+        if let Entry::Sandbox { devices, .. } = &mut entry {
+            *devices = vec![device];
         }
         self.ledger.iter().try_for_each(|ledger| ledger.record(&entry))
+    }
+
+    /// Whether the sandbox had this file system from its beginning.
+    pub fn has(&self, device: u64) -> bool {
+        matches!(&self.entry, Entry::Sandbox { devices, .. } if devices.contains(&device))
     }
 }
 

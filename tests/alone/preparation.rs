@@ -75,6 +75,34 @@ cleanup = ["sh", "-c", "echo over >> $WHERE/run"]
     assert_eq!(at("run"), ["once", "over"]);
 }
 
+/// The images of a driver on a disk that `prepare` has mounted, or that it mounts itself: the loop devices over them outlive
+/// the sandbox, and end with the run.
+#[test]
+#[serial]
+fn loop_devices_over_a_disk_of_the_driver_are_detached() {
+    if !has_root() {
+        return;
+    }
+    const CASES: &str = "csi::lifecycle::file_system_is csi::block::teardown csi::device::unreadable";
+    let mount = "mkdir -p {state}/disk && mount -t tmpfs disk {state}/disk";
+    let serve = fake_csi("").replace("{state}", "{state}/disk");
+    let (prepared, own) = (["mountpoint -q {state}/disk", mount], [mount, "true"]);
+    for [before_serving, prepare] in [prepared, own] {
+        let attach = "truncate -s 1M {state}/disk/left && losetup -f {state}/disk/left";
+        let manifest = format!(
+            "command = [\"/bin/sh\", \"-c\", '{before_serving} && {attach} && {serve}']\n\
+             [per_case]\nprepare = [\"/bin/sh\", \"-c\", '{prepare}']\n"
+        );
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let run = Volproof::new().file("driver.toml", &manifest).env(name, &mark);
+        let ended = run.args("run --report out --driver driver.toml").args(CASES).run();
+        // The device that no call has attached is no fault of a case.
+        assert!(ended.results().cases().iter().all(|case| case.status == "passed"), "{}", ended.told());
+        ended.leaves_nothing(&before, &mark, PATIENCE);
+    }
+}
+
 #[track_caller]
 fn refused(manifest: &str, told: Expect) {
     if !has_root() {

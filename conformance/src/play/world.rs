@@ -10,7 +10,7 @@ use api::Node as NodeObject;
 use api::{Attachment, Bytes, Volume};
 use harness::Layout;
 use harness::driver::Capabilities;
-use harness::journal::Journal;
+use harness::journal::{Claiming, Journal};
 use harness::manifest::ExistingVolume;
 use harness::node::NodeOptions;
 use harness::observe::MountWatch;
@@ -89,6 +89,7 @@ impl World {
         let layout = sandbox.layout();
         furnish(&layout)?;
         let witness = MountWatch::start().context("cannot watch mounts")?;
+        let witness = Claiming::new(witness, sandbox.ownership(), layout.root().to_owned());
         let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
         let mut log = Log::new(journal.clone(), &layout);
         log.scenario(scenario);

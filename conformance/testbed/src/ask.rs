@@ -5,7 +5,8 @@ use std::time::Duration;
 use api::AccessMode;
 use harness::api_server::{ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{DriverError, WrongAnswer};
-use harness::journal::Journal;
+use harness::journal::{Claiming, Journal, Witness};
+use harness::observe::MountWatch;
 use harness::proxy::{code_name, is_unanswered, unreadable};
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
@@ -20,8 +21,7 @@ use crate::message::{Abilities, Orders, Refusal};
 
 /// Starts the driver, asks it, and lets it end.
 pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
-    // A testbed needs a journal. Of this one nothing is read but the secrets that were repeated, so it has no witness.
-    let journal = Journal::new(Symbols::new(sandbox.layout()), None);
+    let journal = journal(sandbox)?;
     let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
     let disks_limited = cgroup.as_ref().is_some_and(|cgroup| cgroup.disks_are_limited());
@@ -59,6 +59,20 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
         Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
         Err(chain) => Err(Refusal { chain, hint: None, log, driver_has_ended: false }),
     }
+}
+
+/// The journal that a testbed needs. Nothing of it is read but the secrets that were repeated: its witness is there to claim
+/// the disks that the driver mounts in its sandbox.
+fn journal(sandbox: &Sandbox) -> Result<Journal, Refusal> {
+    let layout = sandbox.layout();
+    let witness: Option<Box<dyn Witness>> = match sandbox.is_shared() {
+        true => None,
+        false => {
+            let watch = MountWatch::start().map_err(|error| Refusal::ours(&error))?;
+            Some(Box::new(Claiming::new(watch, sandbox.ownership(), layout.root().to_owned())))
+        }
+    };
+    Ok(Journal::new(Symbols::new(layout), witness))
 }
 
 /// The wrong answer of an error that repeats a secret of its request.

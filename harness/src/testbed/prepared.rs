@@ -25,10 +25,12 @@ impl Prepared {
         Self { mounts: mounts.iter().map(|mount| mount.id).collect(), loops: table::bound(), files: listed() }
     }
 
+    /// Whether it was mounted before.
     pub fn has_mount(&self, mount: &Mount) -> bool {
         self.mounts.contains(&mount.id)
     }
 
+    /// Whether it was attached before, to the same file.
     pub fn has_loop(&self, bound: &BoundLoop) -> bool {
         self.loops.iter().any(|prepared| prepared.is_same(bound))
     }

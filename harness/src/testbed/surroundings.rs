@@ -37,6 +37,7 @@ pub struct Surroundings {
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
+    /// Mounts, loop devices and files from before the driver's first start.
     pub prepared: Prepared,
     /// The API over HTTP, if the driver is a client of it.
     pub(super) http: Option<HttpApi>,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use harness::fault_fs::{FaultFs, FaultFsOptions, Rule};
 use harness::guard::Guard;
+use harness::observe;
 
 use super::{Bed, Result, StepError};
 use crate::failure::chain;
@@ -33,7 +34,13 @@ pub(super) struct FailingState {
 impl Bed {
     /// Moves the driver's directory with its files to a file system that fails on order. The driver is restarted, because it
     /// may have files of the directory open.
+    ///
+    /// A directory with a disk of its own, which the driver or `prepare` of its manifest has mounted, stays as it is: a driver
+    /// may insist on that disk, and would not find it in a copy of the directory.
     pub(crate) async fn make_state_fail_on_order(&self) -> Result {
+        if self.has_own_disk()? {
+            return Ok(());
+        }
         self.kill_driver().await;
         let (state, backing) = (self.layout.driver_state(), self.layout.state().join("drv-below"));
         let moved = fs::rename(&state, &backing).and_then(|()| fs::create_dir(&state));
@@ -55,8 +62,18 @@ impl Bed {
         self.failing_state.borrow().as_ref().map(|failing| failing.device)
     }
 
-    /// An image that has come since the last question; its path below the driver's directory.
+    fn has_own_disk(&self) -> Result<bool> {
+        let state = self.layout.driver_state();
+        let mounts = observe::snapshot().map_err(|error| StepError::ours(&error))?;
+        Ok(mounts.iter().any(|mount| mount.target.starts_with(&state) && mount.target != state))
+    }
+
+    /// An image that has come since the last question; its path below the driver's directory. None if the directory cannot
+    /// fail.
     pub(crate) fn new_image(&self) -> Result<Option<PathBuf>> {
+        if !self.state_can_fail() {
+            return Ok(None);
+        }
         self.with_failing_state(|failing| {
             let mut images = Vec::new();
             find_images(&failing.backing, &failing.backing, &mut images);

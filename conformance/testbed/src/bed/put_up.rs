@@ -7,7 +7,7 @@ use std::time::Duration;
 use contracts::event::{Lifecycle, Role};
 use harness::cgroup::Cgroup;
 use harness::driver::{DriverError, PreparationError};
-use harness::journal::{Journal, Witness};
+use harness::journal::{Claiming, Journal, Witness};
 use harness::manifest::{Manifest, Secrets, Sensitive};
 use harness::masks::SHORTEST;
 use harness::observe::MountWatch;
@@ -72,7 +72,7 @@ fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Res
     let driver_is_outside = foreign.is_some() && foreign::names_processes(&watch);
     let witness: Box<dyn Witness> = match foreign {
         Some(foreign) => foreign.witness(watch, layout.root()),
-        None => Box::new(watch),
+        None => Box::new(Claiming::new(watch, sandbox.ownership(), layout.root().to_owned())),
     };
     let journal = Journal::new(Symbols::new(layout), Some(witness));
     journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);

@@ -185,7 +185,7 @@ pub(crate) fn meet(number: &str) {
 }
 
 fn shares_dev() -> Result<(), Failed> {
-    assert_eq!(told("dev", &[])?, "");
+    assert_eq!(run_helper("dev", &[])?, "");
     assert!(!Path::new("/tmp/of the sandbox").exists() && !Path::new("/dev/shm/of the sandbox").exists());
     Ok(())
 }
