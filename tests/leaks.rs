@@ -192,7 +192,7 @@ fn kill_the_janitor(mode: Mode) {
         // now sweeps them as well: they are looked at before anything else is waited for.
         let deadline = Instant::now() + PATIENCE;
         while !Process::marked(mark).is_empty() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(5));
         }
         let left = Residue::see(mark).since(before);
         let swept = Volproof::new().args("sweep").run();

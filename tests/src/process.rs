@@ -42,9 +42,10 @@ impl Process {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             // A dead process that was not reaped yet has no environment to read.
             let environment = fs::read(entry.path().join("environ")).ok()?;
-            let carries = environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes());
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.find(|variable| *variable == wanted.as_bytes())?;
             let words = fs::read(entry.path().join("cmdline")).ok()?;
-            carries.then(|| Process { pid, role: Role::of(&words) })
+            Some(Process { pid, role: Role::of(&words) })
         })
         .collect()
     }

@@ -52,7 +52,7 @@ pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
     let others = others(mark);
     let may_be_theirs = || others.iter().any(|run| is_of_another(run, mark));
     while !left.is_empty() && (Instant::now() < deadline || may_be_theirs()) {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(50));
         let now = Residue::see(mark);
         left.retain(|thing| now.things.contains(thing));
         left.extend(processes(mark).into_iter().filter(|process| !before.things.contains(process)));

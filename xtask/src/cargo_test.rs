@@ -15,6 +15,12 @@ use crate::{build, python};
 /// Programs whose tests run one at a time, and wait most of their time.
 const ONE_AT_A_TIME: [&str; 2] = ["alone", "leaks"];
 
+/// The suite as a driver's author embeds it.
+const EMBEDDED: &str = "embed";
+
+/// The cases of it that show that it works: the step before has run all.
+const EMBEDDED_CASES: &str = "csi::lifecycle";
+
 /// How tests run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tests<'a> {
@@ -35,23 +41,26 @@ pub(crate) struct Tested {
 impl Tests<'_> {
     /// Those inside the crates.
     pub(crate) fn of_units(self) -> Result<Tested> {
-        self.run(&["--lib".into(), "--bins".into()])
+        self.run(&["--lib".into(), "--bins".into()], &[])
     }
 
     /// Those in `tests/` directories: each program of [`ONE_AT_A_TIME`], and beside them all others in their order.
     pub(crate) fn of_the_product(self) -> Result<Tested> {
-        let is_beside = |name: &String| ONE_AT_A_TIME.contains(&name.as_str());
-        let others = programs()?.into_iter().filter(|name| !is_beside(name)).collect();
-        let lanes = ONE_AT_A_TIME.iter().map(|name| vec![(*name).to_owned()]).chain([others]);
-        let lanes: Vec<Vec<String>> =
-            lanes.map(|names| names.into_iter().flat_map(|name| ["--test".into(), name]).collect()).collect();
-        let all = thread::scope(|scope| {
-            let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.run(lane))).collect();
-            running.into_iter().map(|lane| lane.join().expect("reading an output does not panic")).collect()
+        let is_other = |name: &String| !ONE_AT_A_TIME.contains(&name.as_str()) && name != EMBEDDED;
+        let others: Vec<String> = programs()?.into_iter().filter(is_other).collect();
+        let lane = |names: &[String]| self.run(&targets(names), &[]);
+        let results: Vec<Result<Tested>> = thread::scope(|scope| {
+            let waiting = ONE_AT_A_TIME.map(|name| scope.spawn(move || lane(&[name.to_owned()])));
+            let cases: &[&str] = if self.thorough { &[] } else { &[EMBEDDED_CASES] };
+            let beside = [self.run(&targets(&[EMBEDDED.to_owned()]), cases), lane(&others)];
+            let waited = waiting.map(|lane| lane.join().expect("reading an output does not panic"));
+            beside.into_iter().chain(waited).collect()
         });
-        let all: Vec<Result<Tested>> = all;
         let mut total = Tested::default();
-        for tested in all {
+        if !self.thorough {
+            total.left_out.push(format!("`{EMBEDDED}` runs the cases of {EMBEDDED_CASES} alone, not all"));
+        }
+        for tested in results {
             let tested = tested?;
             total.tally += tested.tally;
             total.left_out.extend(tested.left_out);
@@ -59,7 +68,8 @@ impl Tests<'_> {
         Ok(total)
     }
 
-    fn run(self, targets: &[String]) -> Result<Tested> {
+    /// Runs the tests of some targets, or those that match `filter`.
+    fn run(self, targets: &[String], filter: &[&str]) -> Result<Tested> {
         let mut command = cargo();
         command.args(build::linted()?);
         if self.thorough {
@@ -75,6 +85,7 @@ impl Tests<'_> {
             .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
             .args(targets)
             .args(["--", "--show-output", "--format=pretty"])
+            .args(filter)
             // The build step has made it; without this, tests that run it would build it again to be sure.
             .env("VOLPROOF_PROGRAM", target_directory()?.join("debug/volproof"))
             .stdout(Stdio::piped())
@@ -103,6 +114,11 @@ impl Tests<'_> {
     }
 }
 
+/// The arguments of `cargo test` that choose test programs.
+fn targets(names: &[String]) -> Vec<String> {
+    names.iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
+}
+
 /// The names of all test programs of the workspace. Programs of several crates share a name.
 fn programs() -> Result<Vec<String>> {
     let metadata = metadata()?;
@@ -125,7 +141,7 @@ mod tests {
     #[test]
     fn programs_are_those_in_tests_directories() {
         let programs = programs().expect("cargo knows the workspace");
-        for name in ONE_AT_A_TIME.into_iter().chain(["it", "mutants"]) {
+        for name in ONE_AT_A_TIME.into_iter().chain([EMBEDDED, "it", "mutants"]) {
             assert!(programs.iter().any(|program| program == name), "{name}: {programs:?}");
         }
         assert!(!programs.iter().any(|program| program == "volproof"), "{programs:?}");
