@@ -272,6 +272,17 @@ pub(crate) fn excuse_answer(findings: &mut [Finding], broken: &Finding) {
     }
 }
 
+/// The promise that a required call is implemented.
+const ANSWERS: &str = "DRV-002";
+
+/// Marks what a case found broken as a consequence, if the driver does not implement the call at all.
+pub(crate) fn explain_by_missing_call(findings: &[Finding], broken: &mut Finding) {
+    let is_missing = |finding: &Finding| finding.contract == ANSWERS && finding.method == broken.method;
+    if broken.contract != ANSWERS && findings.iter().any(is_missing) {
+        broken.consequence_of = ANSWERS.to_owned();
+    }
+}
+
 const ACQUITTAL: &str = "Not the driver's fault: ";
 const OWN_RULE: &str = "broke its own rule";
 const NOT_KNOWN: &str = "Who is at fault is not known: ";

@@ -338,9 +338,10 @@ fn status_and_findings(
             findings.extend(broken.map(|broken| judge::after_the_end(&broken)));
             findings.extend(judge::driver_ended(end, ended_during.as_deref(), crash.as_deref(), &findings));
         }
-        (None, Some(broken)) => {
+        (None, Some(mut broken)) => {
             judge::blame(&mut findings, &broken.contract);
             judge::excuse_answer(&mut findings, &broken);
+            judge::explain_by_missing_call(&findings, &mut broken);
             findings.push(broken);
         }
         (None, None) => {}

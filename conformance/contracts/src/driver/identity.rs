@@ -89,6 +89,10 @@ pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("ControllerModifyVolume", CONTROLLER, "MODIFY_VOLUME"),
 ];
 
+/// The call that each controller has to implement, whatever it is asked for. NodePublishVolume and NodeUnpublishVolume are
+/// required as well, but a plugin may have no mode for one of the uses that it is asked for.
+const ALWAYS: &str = "ValidateVolumeCapabilities";
+
 /// The call that reports the capabilities of the node service.
 pub const NODE: &str = "NodeGetCapabilities";
 const CONTROLLER: &str = "ControllerGetCapabilities";
@@ -105,6 +109,13 @@ impl Check for Reported {
             }
         }
         let Some(end) = said_by_driver(line) else { return };
+        if end.method == ALWAYS {
+            report.tried();
+            if end.code == "Unimplemented" {
+                report.broken(&end.method, "what each controller has to implement is not implemented", "");
+            }
+            return;
+        }
         let mut of_call = CAPABILITIES.iter().filter(|(method, ..)| *method == end.method);
         let reported = |(_, who, name): &&(&str, &'static str, &str)| {
             self.0.get(who).is_some_and(|listed| listed.contains(*name))
@@ -242,6 +253,9 @@ mod tests {
         keeps(rule, &[reported, "expand v1 a Internal"].concat(), &[]);
         passes_over(rule, "expand v1 a Unimplemented", &[]);
         passes_over(rule, "capabilities STAGE_UNSTAGE_VOLUME\nexpand v1 a Unimplemented", &[]);
+        let required = "what each controller has to implement is not implemented";
+        breaks(rule, required, "calls ValidateVolumeCapabilities {} {} Unimplemented", &[]);
+        keeps(rule, "calls ValidateVolumeCapabilities {} {} InvalidArgument", &[]);
         // A capability of one service is not one of the other.
         passes_over(rule, &[reported, "calls ControllerExpandVolume {} {} Unimplemented"].concat(), &[]);
         let missing = "what is reported is not implemented";

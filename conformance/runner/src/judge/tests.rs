@@ -225,6 +225,18 @@ fn promise_broken_in_the_body_explains_what_the_manager_did() {
 }
 
 #[test]
+fn call_that_is_missing_is_one_fault() {
+    let missing = [promise_broken("DRV-002", "ValidateVolumeCapabilities", "not implemented")];
+    let consequence = |method: &str| {
+        let mut broken = promise_broken("DRV-027", method, "answered UNIMPLEMENTED");
+        explain_by_missing_call(&missing, &mut broken);
+        broken.consequence_of
+    };
+    assert_eq!(consequence("ValidateVolumeCapabilities"), "DRV-002");
+    assert_eq!(consequence("CreateVolume"), "");
+}
+
+#[test]
 fn answer_to_a_request_that_lacked_a_field_is_no_fault_of_its_own() {
     let lacks =
         |method| promise_broken("DRV-170", method, "an answer lacks `volume.volumeId`, which CSI requires");
