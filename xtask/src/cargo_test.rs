@@ -1,6 +1,7 @@
 //! `cargo test`, with its output read and counted.
 
 use std::io::{BufRead, BufReader, Write};
+use std::iter::Sum;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -38,34 +39,43 @@ pub(crate) struct Tested {
     pub(crate) left_out: Vec<String>,
 }
 
+impl Sum for Tested {
+    fn sum<I: Iterator<Item = Tested>>(all: I) -> Tested {
+        all.fold(Tested::default(), |mut sum, tested| {
+            sum.tally += tested.tally;
+            sum.left_out.extend(tested.left_out);
+            sum
+        })
+    }
+}
+
 impl Tests<'_> {
     /// Those inside the crates.
     pub(crate) fn of_units(self) -> Result<Tested> {
         self.run(&["--lib".into(), "--bins".into()], &[])
     }
 
-    /// Those in `tests/` directories: each program of [`ONE_AT_A_TIME`], and beside them all others in their order.
+    /// Those of [`ONE_AT_A_TIME`], each program beside the other.
+    pub(crate) fn that_wait(self) -> Result<Tested> {
+        thread::scope(|scope| {
+            let running = ONE_AT_A_TIME.map(|name| scope.spawn(move || self.run(&targets(&[name]), &[])));
+            let ended = running.map(|lane| lane.join().expect("reading an output does not panic"));
+            ended.into_iter().sum()
+        })
+    }
+
+    /// All others in `tests/` directories.
     pub(crate) fn of_the_product(self) -> Result<Tested> {
-        let is_other = |name: &String| !ONE_AT_A_TIME.contains(&name.as_str()) && name != EMBEDDED;
-        let others: Vec<String> = programs()?.into_iter().filter(is_other).collect();
-        let lane = |names: &[String]| self.run(&targets(names), &[]);
-        let results: Vec<Result<Tested>> = thread::scope(|scope| {
-            let waiting = ONE_AT_A_TIME.map(|name| scope.spawn(move || lane(&[name.to_owned()])));
-            let cases: &[&str] = if self.thorough { &[] } else { &[EMBEDDED_CASES] };
-            let beside = [self.run(&targets(&[EMBEDDED.to_owned()]), cases), lane(&others)];
-            let waited = waiting.map(|lane| lane.join().expect("reading an output does not panic"));
-            beside.into_iter().chain(waited).collect()
-        });
-        let mut total = Tested::default();
+        let all = programs()?;
+        let is_other = |name: &&str| !ONE_AT_A_TIME.contains(name) && *name != EMBEDDED;
+        let others: Vec<&str> = all.iter().map(String::as_str).filter(is_other).collect();
+        let few: &[&str] = if self.thorough { &[] } else { &[EMBEDDED_CASES] };
+        let all = [self.run(&targets(&[EMBEDDED]), few), self.run(&targets(&others), &[])];
+        let mut tested: Tested = all.into_iter().sum::<Result<Tested>>()?;
         if !self.thorough {
-            total.left_out.push(format!("`{EMBEDDED}` runs the cases of {EMBEDDED_CASES} alone, not all"));
+            tested.left_out.push(format!("`{EMBEDDED}` runs the cases of {EMBEDDED_CASES} alone, not all"));
         }
-        for tested in results {
-            let tested = tested?;
-            total.tally += tested.tally;
-            total.left_out.extend(tested.left_out);
-        }
-        Ok(total)
+        Ok(tested)
     }
 
     /// Runs the tests of some targets, or those that match `filter`.
@@ -115,8 +125,8 @@ impl Tests<'_> {
 }
 
 /// The arguments of `cargo test` that choose test programs.
-fn targets(names: &[String]) -> Vec<String> {
-    names.iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
+fn targets(names: &[&str]) -> Vec<String> {
+    names.iter().flat_map(|name| ["--test".to_owned(), (*name).to_owned()]).collect()
 }
 
 /// The names of all test programs of the workspace. Programs of several crates share a name.

@@ -8,7 +8,9 @@ pub(crate) fn steps(lane: LaneName) -> &'static [Step] {
     match lane {
         LaneName::Check => &[Step::Format, Step::Tidy, Step::Build, Step::UnitTests],
         LaneName::Rootless => &[Step::Build, Step::Conformance(Tier::Rootless)],
-        LaneName::Host => &[Step::Build, Step::Conformance(Tier::Host), Step::ProductTests],
+        LaneName::Host => {
+            &[Step::Build, Step::WaitingTests, Step::Conformance(Tier::Host), Step::ProductTests]
+        }
         LaneName::Vm => &[Step::Build, Step::Conformance(Tier::Vm)],
         LaneName::Gate => &[],
     }
@@ -16,18 +18,18 @@ pub(crate) fn steps(lane: LaneName) -> &'static [Step] {
 
 /// Everything that can run on this machine: `cargo xtask test`.
 pub(crate) fn everything(root: bool) -> Vec<Step> {
-    let mut steps = steps(LaneName::Check).to_vec();
+    let mut all = steps(LaneName::Check).to_vec();
     let tier = if root { LaneName::Host } else { LaneName::Rootless };
-    steps.extend(steps_after_build(tier));
+    all.extend(steps(tier).iter().filter(|step| **step != Step::Build));
     // Without root the product tests still run: each says itself what it cannot do here.
     if !root {
-        steps.push(Step::ProductTests);
+        all.extend([Step::WaitingTests, Step::ProductTests]);
     }
-    steps
-}
-
-fn steps_after_build(lane: LaneName) -> impl Iterator<Item = Step> {
-    steps(lane).iter().copied().filter(|step| *step != Step::Build)
+    // The tests that wait begin as soon as there is something to test.
+    let built = all.iter().position(|step| *step == Step::Build).expect("every lane builds");
+    all.retain(|step| *step != Step::WaitingTests);
+    all.insert(built + 1, Step::WaitingTests);
+    all
 }
 
 #[cfg(test)]
@@ -42,6 +44,8 @@ mod tests {
                 assert!(!all[at + 1..].contains(step), "{step:?} twice");
             }
             assert!(all.contains(&Step::ProductTests));
+            let begins = |wanted| all.iter().position(|step| *step == wanted);
+            assert_eq!(begins(Step::WaitingTests), begins(Step::Build).map(|built| built + 1));
         }
     }
 

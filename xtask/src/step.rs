@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use crate::build::{self, Built};
 use crate::cargo_test::{Tested, Tests};
 use crate::tally::Tally;
 use crate::tidy;
-use crate::times::{Clock, Times};
+use crate::times::{Clock, Times, Took};
 use crate::workspace::{cargo, status, target_directory};
 
 /// The exit code of `volproof run` when it has skipped everything.
@@ -30,7 +31,9 @@ pub(crate) enum Step {
     Build,
     /// Tests inside the crates.
     UnitTests,
-    /// Tests in `tests/` directories: of crates, and of the product as a product.
+    /// Tests of the product that wait most of their time: all later steps run beside them.
+    WaitingTests,
+    /// All other tests in `tests/` directories: of crates, and of the product as a product.
     ProductTests,
     /// All cases against fake-csi, on a tier.
     Conformance(Tier),
@@ -65,32 +68,58 @@ impl Tier {
 ///
 /// `name` is the command's, under which the times of its steps are kept.
 pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tally> {
-    let mut total = Tally::default();
-    let mut times = Times::of(name, &target_directory()?);
+    let mut sum = Sum { total: Tally::default(), times: Times::of(name, &target_directory()?) };
     let mut done = Done::default();
-    for step in steps {
-        eprintln!("\n{:>12} {}", "Step", step.title());
-        let clock = Clock::start();
-        let Outcome { tally, is_last } = step.run(thorough, &mut done)?;
-        let took = clock.stop();
-        eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), took.seconds);
-        if let Some(slower) = times.record(&step.title(), took) {
-            eprintln!("warning: {slower}");
+    thread::scope(|scope| -> Result<()> {
+        let mut beside = Vec::new();
+        for step in steps {
+            eprintln!("\n{:>12} {}", "Step", step.title());
+            if *step == Step::WaitingTests {
+                beside.push(scope.spawn(move || {
+                    let (clock, mut done) = (Clock::start(), Done::default());
+                    step.run(thorough, &mut done).map(|outcome| (step, outcome, clock.stop(), done))
+                }));
+                continue;
+            }
+            let clock = Clock::start();
+            let outcome = step.run(thorough, &mut done)?;
+            sum.add(*step, outcome.tally, clock.stop());
+            if outcome.is_last {
+                break;
+            }
         }
-        total += tally;
-        if is_last {
-            break;
+        for ended in beside {
+            let (step, outcome, took, theirs) = ended.join().expect("a step returns its errors")?;
+            sum.add(*step, outcome.tally, took);
+            done.left_out.extend(theirs.left_out);
         }
-    }
-    // A test's time is no reason to fail: a directory that cannot be written to is only reported.
-    if let Err(error) = times.write() {
+        Ok(())
+    })?;
+    // A test's time is no reason to fail: a directory that cannot be written to is told and that is all.
+    if let Err(error) = sum.times.write() {
         eprintln!("warning: {error:#}");
     }
     if !done.left_out.is_empty() {
         eprintln!("\nnote: left to `cargo xtask test --thorough`:");
         done.left_out.iter().for_each(|line| eprintln!("      {line}"));
     }
-    Ok(total)
+    Ok(sum.total)
+}
+
+/// The results and the times of all steps.
+struct Sum {
+    total: Tally,
+    times: Times,
+}
+
+impl Sum {
+    fn add(&mut self, step: Step, tally: Tally, took: Took) {
+        eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), took.seconds);
+        if let Some(slower) = self.times.record(&step.title(), took) {
+            eprintln!("warning: {slower}");
+        }
+        self.total += tally;
+    }
 }
 
 /// What earlier steps leave to later ones and to the end.
@@ -137,6 +166,7 @@ impl Step {
             Step::Tidy => "tidy".into(),
             Step::Build => "build and lints".into(),
             Step::UnitTests => "unit tests".into(),
+            Step::WaitingTests => "product tests that wait".into(),
             Step::ProductTests => "product tests".into(),
             Step::Conformance(tier) => format!("conformance of fake-csi, tier {}", tier.name()),
         }
@@ -150,6 +180,7 @@ impl Step {
             Step::Format => checked(cargo().args(["fmt", "--all", "--check"]))?,
             Step::Tidy => tidy::tally(&tidy::violations()?),
             Step::UnitTests => done.count(tests.of_units()?),
+            Step::WaitingTests => done.count(tests.that_wait()?),
             Step::ProductTests => done.count(tests.of_the_product()?),
             Step::Conformance(tier) => {
                 let report = target_directory()?.join("xtask/conformance").join(tier.name());
