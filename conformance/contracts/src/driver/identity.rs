@@ -108,14 +108,15 @@ impl Check for Reported {
                 self.0.insert(who, listed);
             }
         }
-        let Some(end) = said_by_driver(line) else { return };
-        if end.method == ALWAYS {
+        if let Some(answer) = answer::of_driver(line).filter(|answer| answer.method == ALWAYS) {
             report.tried();
-            if end.code == "Unimplemented" {
-                report.broken(&end.method, "what each controller has to implement is not implemented", "");
+            if answer.code == "Unimplemented" {
+                let cause = "what each controller plugin has to implement is not implemented";
+                report.broken(answer.method, cause, answer.message);
             }
             return;
         }
+        let Some(end) = said_by_driver(line) else { return };
         let mut of_call = CAPABILITIES.iter().filter(|(method, ..)| *method == end.method);
         let reported = |(_, who, name): &&(&str, &'static str, &str)| {
             self.0.get(who).is_some_and(|listed| listed.contains(*name))
@@ -253,7 +254,7 @@ mod tests {
         keeps(rule, &[reported, "expand v1 a Internal"].concat(), &[]);
         passes_over(rule, "expand v1 a Unimplemented", &[]);
         passes_over(rule, "capabilities STAGE_UNSTAGE_VOLUME\nexpand v1 a Unimplemented", &[]);
-        let required = "what each controller has to implement is not implemented";
+        let required = "what each controller plugin has to implement is not implemented";
         breaks(rule, required, "calls ValidateVolumeCapabilities {} {} Unimplemented", &[]);
         keeps(rule, "calls ValidateVolumeCapabilities {} {} InvalidArgument", &[]);
         // A capability of one service is not one of the other.
