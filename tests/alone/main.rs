@@ -2,13 +2,14 @@
 //! would see each other's leftovers.
 //!
 //! Most of their time they wait, for a run to end or a janitor to wake. `cargo xtask test` runs all other tests beside
-//! them: what those start goes with their runs. Those of `leaks.rs` leave something for a moment, which goes as well.
+//! them: what those start goes with their runs.
 
 mod contained;
 mod environment;
 mod hostile;
 mod interrupt;
 mod keep;
+mod leaks;
 mod play;
 mod preparation;
 mod promises;

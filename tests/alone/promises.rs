@@ -5,8 +5,17 @@ use tests::{Ended, Volproof, has_root};
 
 const LIFE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 
+/// A run on a machine that is not overloaded: else the judge takes back what it cannot be sure of.
 fn run_one_life(sabotage: &str) -> Ended {
-    Volproof::new().args("run --report out --timeout 15s").args(sabotage).arg(LIFE).run()
+    let run = || Volproof::new().args("run --report out --timeout 15s").args(sabotage).arg(LIFE).run();
+    let mut ended = run();
+    for _ in 0..5 {
+        if !ended.told().contains("the machine was overloaded") {
+            break;
+        }
+        ended = run();
+    }
+    ended
 }
 
 fn standing(ended: &Ended, promise: &str) -> (String, u64) {

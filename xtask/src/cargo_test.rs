@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::iter::Sum;
 use std::path::Path;
 use std::process::Stdio;
-use std::thread;
 
 use anyhow::{Context, Result};
 
@@ -13,8 +12,8 @@ use crate::tally::Tally;
 use crate::workspace::{cargo, metadata, target_directory};
 use crate::{build, python};
 
-/// Programs whose tests run one at a time, and wait most of their time.
-const ONE_AT_A_TIME: [&str; 2] = ["alone", "leaks"];
+/// The program whose tests run one at a time, and wait most of their time.
+const ALONE: &str = "alone";
 
 /// The suite as a driver's author embeds it.
 const EMBEDDED: &str = "embed";
@@ -55,19 +54,15 @@ impl Tests<'_> {
         self.run(&["--lib".into(), "--bins".into()], &[])
     }
 
-    /// Those of [`ONE_AT_A_TIME`], each program beside the other.
+    /// Those of [`ALONE`].
     pub(crate) fn that_wait(self) -> Result<Tested> {
-        thread::scope(|scope| {
-            let running = ONE_AT_A_TIME.map(|name| scope.spawn(move || self.run(&targets(&[name]), &[])));
-            let ended = running.map(|lane| lane.join().expect("reading an output does not panic"));
-            ended.into_iter().sum()
-        })
+        self.run(&targets(&[ALONE]), &[])
     }
 
     /// All others in `tests/` directories.
     pub(crate) fn of_the_product(self) -> Result<Tested> {
         let all = programs()?;
-        let is_other = |name: &&str| !ONE_AT_A_TIME.contains(name) && *name != EMBEDDED;
+        let is_other = |name: &&str| ![ALONE, EMBEDDED].contains(name);
         let others: Vec<&str> = all.iter().map(String::as_str).filter(is_other).collect();
         let few: &[&str] = if self.thorough { &[] } else { &[EMBEDDED_CASES] };
         let all = [self.run(&targets(&[EMBEDDED]), few), self.run(&targets(&others), &[])];
@@ -151,7 +146,7 @@ mod tests {
     #[test]
     fn programs_are_those_in_tests_directories() {
         let programs = programs().expect("cargo knows the workspace");
-        for name in ONE_AT_A_TIME.into_iter().chain([EMBEDDED, "it", "mutants"]) {
+        for name in [ALONE, EMBEDDED, "it", "mutants"] {
             assert!(programs.iter().any(|program| program == name), "{name}: {programs:?}");
         }
         assert!(!programs.iter().any(|program| program == "volproof"), "{programs:?}");
