@@ -70,8 +70,9 @@ fn a_matrix_that_is_cut_short_leaves_nothing() {
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
-        let volproof =
-            Volproof::new().env(name, &mark).args("sabotage unpublish-leaves-mount --case csi::lifecycle");
+        let volproof = Volproof::new()
+            .env(name, &mark)
+            .args("sabotage unpublish-leaves-mount --case csi::lifecycle --timeout 60s");
         let (mut matrix, directory) = volproof.start();
         let mut begun = String::new();
         let mut said = BufReader::new(matrix.stderr.as_mut().expect("it is piped"));
