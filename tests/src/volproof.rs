@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -133,6 +133,10 @@ impl Ended {
     #[track_caller]
     pub fn leaves_nothing(&self, before: &Residue, mark: &str, patience: Duration) {
         let mut left = settle(before, mark, patience);
+        let deadline = Instant::now() + patience;
+        while !self.temporary_files().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         left.extend(self.temporary_files());
         assert_eq!(left, Vec::<String>::new(), "was left behind: {}", self.told());
     }
