@@ -286,9 +286,17 @@ impl Tries<'_> {
         command.args(cases);
         // In a group of its own: Ctrl-C is passed on once, and not twice.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // SAFETY: prctl is async-signal-safe. Whoever is killed takes the run along, whose janitor does the rest.
+        let parent = Pid::this();
+        // SAFETY: prctl and getppid are async-signal-safe. A parent that is killed takes the run along, whose janitor does the
+        // rest; one that was killed before the call cannot, so the run does not begin.
         unsafe {
-            command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+            command.pre_exec(move || {
+                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+                match nix::unistd::getppid() == parent {
+                    true => Ok(()),
+                    false => Err(nix::errno::Errno::ESRCH.into()),
+                }
+            });
         }
         Ok(command.spawn().context("cannot start a run")?)
     }
