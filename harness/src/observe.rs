@@ -62,6 +62,17 @@ impl Device {
     pub fn from_raw(raw: u64) -> Device {
         Device { major: libc::major(raw), minor: libc::minor(raw) }
     }
+
+    /// As `st_dev` has it.
+    pub fn raw(self) -> u64 {
+        libc::makedev(self.major, self.minor)
+    }
+
+    /// From `major:minor`.
+    pub(crate) fn parse(text: &str) -> Option<Device> {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
 }
 
 impl fmt::Display for Device {

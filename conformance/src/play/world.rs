@@ -89,7 +89,7 @@ impl World {
         let layout = sandbox.layout();
         furnish(&layout)?;
         let witness = MountWatch::start().context("cannot watch mounts")?;
-        let witness = Claiming::new(witness, sandbox.ownership(), layout.root().to_owned());
+        let witness = Claiming::new(witness, sandbox);
         let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
         let mut log = Log::new(journal.clone(), &layout);
         log.scenario(scenario);

@@ -64,15 +64,14 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
 /// The journal that a testbed needs. Nothing of it is read but the secrets that were repeated: its witness is there to claim
 /// the disks that the driver mounts in its sandbox.
 fn journal(sandbox: &Sandbox) -> Result<Journal, Refusal> {
-    let layout = sandbox.layout();
     let witness: Option<Box<dyn Witness>> = match sandbox.is_shared() {
         true => None,
         false => {
             let watch = MountWatch::start().map_err(|error| Refusal::ours(&error))?;
-            Some(Box::new(Claiming::new(watch, sandbox.ownership(), layout.root().to_owned())))
+            Some(Box::new(Claiming::new(watch, sandbox)))
         }
     };
-    Ok(Journal::new(Symbols::new(layout), witness))
+    Ok(Journal::new(Symbols::new(sandbox.layout()), witness))
 }
 
 /// The wrong answer of an error that repeats a secret of its request.

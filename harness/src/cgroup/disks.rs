@@ -54,8 +54,7 @@ fn all() -> Vec<(String, Device)> {
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let with_number = |name: String| {
         let number = fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?;
-        let (major, minor) = number.trim().split_once(':')?;
-        Some((name, Device { major: major.parse().ok()?, minor: minor.parse().ok()? }))
+        Some((name, Device::parse(&number)?))
     };
     names.filter_map(with_number).collect()
 }

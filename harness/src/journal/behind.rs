@@ -11,6 +11,7 @@ use super::{Seen, Witness};
 use crate::ledger::{Entry, Ledger};
 use crate::loop_device::LOOP_MAJOR;
 use crate::loop_device::table::{self, BoundLoop};
+use crate::observe::Device;
 use crate::wait::Deadline;
 
 /// The time for a device to go after the driver has detached it.
@@ -103,6 +104,5 @@ impl<W> Watching<W> {
 
 /// The N of `7:N`.
 fn minor(device: &str) -> Option<u32> {
-    let (major, minor) = device.split_once(':')?;
-    (major.parse() == Ok(LOOP_MAJOR)).then(|| minor.parse().ok())?
+    Device::parse(device).filter(|device| device.major == LOOP_MAJOR).map(|device| device.minor)
 }

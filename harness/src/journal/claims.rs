@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{Seen, Witness};
-use crate::sandbox::Ownership;
+use crate::observe::Device;
+use crate::sandbox::{Ownership, Sandbox};
 
 /// A witness that sees what another sees, and claims each file system that is mounted outside of the node's directory: a
 /// disk that `prepare` of a manifest mounts, or the driver itself.
@@ -19,8 +20,9 @@ pub struct Claiming<W> {
 }
 
 impl<W> Claiming<W> {
-    /// A witness for a sandbox with the node's directory at `root`.
-    pub fn new(inner: W, ownership: Ownership, root: PathBuf) -> Self {
+    /// A witness that claims for this sandbox.
+    pub fn new(inner: W, sandbox: &Sandbox) -> Self {
+        let (ownership, root) = (sandbox.ownership(), sandbox.layout().root().to_owned());
         Self { inner, ownership, root, claimed: BTreeSet::new() }
     }
 }
@@ -30,21 +32,15 @@ impl<W: Witness> Witness for Claiming<W> {
         let events = self.inner.drain();
         for event in &events {
             let Seen::Added { mount, .. } = event else { continue };
-            let Some(device) = raw(&mount.dev).filter(|_| !Path::new(&mount.target).starts_with(&self.root))
-            else {
+            if Path::new(&mount.target).starts_with(&self.root) {
                 continue;
-            };
+            }
+            let Some(device) = Device::parse(&mount.dev).map(Device::raw) else { continue };
             if self.claimed.insert(device) && !self.ownership.has(device) {
-                // Without a line in the ledger its loop devices stay, as they would if nobody had seen the mount.
+                // Without a line in the ledger its loop devices stay. That is no reason to end the case.
                 drop(self.ownership.also(device));
             }
         }
         events
     }
-}
-
-/// `st_dev` of the `major:minor` of a mount.
-fn raw(device: &str) -> Option<u64> {
-    let (major, minor) = device.split_once(':')?;
-    Some(nix::sys::stat::makedev(major.parse().ok()?, minor.parse().ok()?))
 }

@@ -72,7 +72,7 @@ fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Res
     let driver_is_outside = foreign.is_some() && foreign::names_processes(&watch);
     let witness: Box<dyn Witness> = match foreign {
         Some(foreign) => foreign.witness(watch, layout.root()),
-        None => Box::new(Claiming::new(watch, sandbox.ownership(), layout.root().to_owned())),
+        None => Box::new(Claiming::new(watch, sandbox)),
     };
     let journal = Journal::new(Symbols::new(layout), Some(witness));
     journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
