@@ -33,7 +33,7 @@ use plan::Treatment;
 /// The parts of the machine that a sandbox shows.
 #[derive(Debug, Clone)]
 pub struct MachineOptions {
-    /// Whether `/dev` is the sandbox's own. A guest shows its whole `/dev`: its disks are nobody else's, and come and go.
+    /// Whether `/dev` is the sandbox's own. A guest shows its whole `/dev`: its disks belong to its case, and come and go.
     pub own_dev: bool,
     /// Files and directories that are as they are outside, also for writing.
     pub open: Vec<PathBuf>,
@@ -317,6 +317,12 @@ impl Builder<'_> {
         }
     }
 
+    /// Shows a directory with all mounts below it as it is outside.
+    fn show_whole(&self, path: &Path) -> Result<(), SandboxError> {
+        let tree = cloned(path).map_err(|source| path_error(path, source))?;
+        self.place(path, &tree)
+    }
+
     fn show_read_only(&mut self, mount: &Mount, is_reported: bool) -> Result<(), SandboxError> {
         let tree = self.of_one_mount(&mount.target)?;
         self.place(&mount.target, &tree)?;
@@ -419,15 +425,10 @@ impl Builder<'_> {
         }
         let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         attach("proc", &self.root.join("proc"), Some("proc"), proc_flags, None)?;
-        let sys = cloned(Path::new("/sys")).map_err(|source| path_error(Path::new("/sys"), source))?;
-        self.place(Path::new("/sys"), &sys)?;
+        self.show_whole(Path::new("/sys"))?;
         match self.own_dev {
             true => devices::furnish(&self.root.join("dev"), self.user_namespace)?,
-            false => {
-                let dev =
-                    cloned(Path::new("/dev")).map_err(|source| path_error(Path::new("/dev"), source))?;
-                self.place(Path::new("/dev"), &dev)?;
-            }
+            false => self.show_whole(Path::new("/dev"))?,
         }
         for (path, bytes, mode) in OWN {
             let place = self.root.join(path);
