@@ -19,16 +19,15 @@ pub(crate) fn steps(lane: LaneName) -> &'static [Step] {
 /// Everything that can run on this machine: `cargo xtask test`.
 pub(crate) fn everything(root: bool) -> Vec<Step> {
     let mut all = steps(LaneName::Check).to_vec();
-    let tier = if root { LaneName::Host } else { LaneName::Rootless };
-    all.extend(steps(tier).iter().filter(|step| **step != Step::Build));
-    // Without root the product tests still run: each says itself what it cannot do here.
-    if !root {
-        all.extend([Step::WaitingTests, Step::ProductTests]);
-    }
     // The tests that wait begin as soon as there is something to test.
     let built = all.iter().position(|step| *step == Step::Build).expect("every lane builds");
-    all.retain(|step| *step != Step::WaitingTests);
     all.insert(built + 1, Step::WaitingTests);
+    let tier = if root { LaneName::Host } else { LaneName::Rootless };
+    all.extend(steps(tier).iter().filter(|step| !matches!(step, Step::Build | Step::WaitingTests)));
+    // Without root the product tests still run: each says itself what it cannot do here.
+    if !root {
+        all.push(Step::ProductTests);
+    }
     all
 }
 

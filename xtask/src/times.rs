@@ -20,7 +20,7 @@ const TICKS: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Took {
     pub(crate) seconds: f64,
-    /// Processor time of all processes that were waited for. On a machine that does other work as well it distinguishes
+    /// Processor time of all processes that were waited for, also by a step beside this one. On a machine that does other work as well it distinguishes
     /// a slow step from a slow hour.
     pub(crate) cpu_seconds: f64,
 }
