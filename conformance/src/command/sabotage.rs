@@ -287,8 +287,8 @@ impl Tries<'_> {
         // In a group of its own: Ctrl-C is passed on once, and not twice.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let parent = Pid::this();
-        // SAFETY: prctl and getppid are async-signal-safe. A parent that is killed takes the run along, whose janitor does the
-        // rest; one that was killed before the call cannot, so the run does not begin.
+        // SAFETY: prctl and getppid are async-signal-safe. A parent that is killed takes the run along, and the run's janitor
+        // does the rest. A parent that was killed before this prctl takes nothing along, so the run does not begin.
         unsafe {
             command.pre_exec(move || {
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
