@@ -34,6 +34,20 @@ exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
 prepare = ["/bin/sh", "-c", "mkdir /tmp/made /run/made /made /var/lib/made"]
 "#;
 
+/// fake-csi beside an NFS export, which `prepare` mounts and writes to.
+const EXPORTS: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+nfs_export = "{state}/export"
+
+[per_case]
+prepare = ["/bin/sh", "-c", """
+mkdir /tmp/mounted && mount -i -t nfs4 -o addr=127.0.0.1,vers=4.2 127.0.0.1:/ /tmp/mounted &&
+echo kept > /tmp/mounted/file && umount /tmp/mounted && grep kept {state}/export/file
+"""]
+"#;
+
 /// A driver that is fake-csi, but keeps its volumes in memory.
 const FORGETS: &str = r#"
 command = ["/bin/sh", "-c", """
@@ -183,6 +197,16 @@ fn a_case_finds_no_file_of_an_earlier_case_in_its_guest() {
         .run();
     assert_eq!(ended.code, Some(0), "{}", ended.told());
     assert!(ended.results().cases().len() > 1, "{}", ended.told());
+}
+
+#[test]
+fn export_of_the_manifest_is_served_in_each_case_of_a_guest() {
+    if !has_guests() {
+        return;
+    }
+    let run = guests().file("driver.toml", EXPORTS).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::MsFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::guard::{CloseError, Guard};
 use crate::loop_device::{LoopDevice, LoopError, LoopOptions};
@@ -14,7 +15,8 @@ mod mounted;
 pub use mounted::{MountError, Mounted, Propagation};
 
 /// A type of disk file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DiskFormat {
     Ext4,
     Xfs,
@@ -110,6 +112,11 @@ impl Filesystem {
         format.make(&device.path())?;
         let mounted = Mounted::mount(format.name(), &device.path(), target, MsFlags::empty(), "")?;
         Ok(Filesystem { mounted, device })
+    }
+
+    /// The file system of this device, mounted already.
+    pub fn of(mounted: Mounted, device: LoopDevice) -> Self {
+        Self { mounted, device }
     }
 
     pub fn path(&self) -> &Path {

@@ -4,6 +4,7 @@
 
 mod command;
 mod error;
+mod fixtures;
 mod nearest;
 mod preparation;
 mod quantity;
@@ -22,6 +23,7 @@ pub use fake_csi::Sabotage;
 use serde::{Deserialize, Serialize};
 
 pub use error::{ManifestError, Problem};
+pub use fixtures::Disk;
 pub use nearest::nearest;
 pub use preparation::{Placeholders, Preparation};
 pub use quantity::{QuantityError, Size, Span};
@@ -62,6 +64,13 @@ pub struct Manifest {
     /// Texts of files below `{state}`, written before anything is started. Placeholders in them are replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
+    /// Disks of the machine, each with an empty file system that is mounted before the driver starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<Disk>,
+    /// A directory that an NFS server exports: at 127.0.0.1, as `/` to clients of version 4 and by its path to those of
+    /// version 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs_export: Option<String>,
     /// Commands around each case, where the driver runs.
     #[serde(default, skip_serializing_if = "Preparation::is_empty")]
     pub per_case: Preparation,
@@ -219,6 +228,7 @@ impl Manifest {
     pub fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
         let manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
         manifest.check_placeholders()?;
+        manifest.check_fixtures()?;
         if manifest.starts_controller() && (manifest.socket.is_some() || manifest.controller_socket.is_some())
         {
             return Err(ManifestError::TwoControllers { path: path.to_owned() });

@@ -17,6 +17,7 @@
 mod builder;
 mod claims;
 mod error;
+mod fixtures;
 mod other_node;
 mod prepared;
 mod service_account;
@@ -30,6 +31,7 @@ use std::time::Duration;
 pub use builder::Builder;
 pub use claims::{IS_DEFAULT_CLASS, IS_DEFAULT_GROUP_SNAPSHOT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS};
 pub use error::TestbedError;
+pub use fixtures::{FixtureError, Fixtures};
 pub use other_node::{OtherNode, mount_root};
 pub use prepared::Prepared;
 pub use surroundings::Surroundings;

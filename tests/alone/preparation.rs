@@ -103,6 +103,44 @@ fn loop_devices_over_a_disk_of_the_driver_are_detached() {
     }
 }
 
+/// A driver whose volumes are on a disk of its manifest: the file system is there before `prepare`, and stays over a reboot of
+/// the machine, unlike the driver's own loop devices.
+#[test]
+#[serial]
+fn disks_of_the_manifest_are_there_before_the_driver() {
+    if !has_root() {
+        return;
+    }
+    let manifest = format!(
+        r#"
+command = ["/bin/sh", "-c", '{}']
+[[disks]]
+path = "{{state}}/volumes"
+fs_type = "ext4"
+size = "256MiB"
+options = ["stripe=7"]
+[per_case]
+prepare = ["/bin/sh", "-c", "grep ' {{state}}/volumes .* ext4 .*stripe=7' /proc/self/mountinfo"]
+"#,
+        fake_csi("").replace("{state}", "{state}/volumes")
+    );
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let run = Volproof::new().file("driver.toml", &manifest).env(name, &mark);
+    let ended =
+        run.args("run --report out --driver driver.toml csi::reboot::pod_has csi::lifecycle::file").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
+
+    let spoilt = manifest.replace("stripe=7\"]", "stripe=7\", \"no_such_option\"]");
+    let run = Volproof::new().file("driver.toml", &spoilt).env(name, &mark);
+    let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    let hint = "hint: does the file system of this kernel have these `options`? Its log may say more";
+    assert!(ended.told().contains(hint), "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
+}
+
 #[track_caller]
 fn refused(manifest: &str, told: Expect) {
     if !has_root() {

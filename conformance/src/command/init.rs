@@ -71,6 +71,9 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Volumes live outside {state}, in a cloud or a pool that all cases would share: cases go one at a time.
 # shared_backend = true
 
+# A directory that an NFS server exports to it at 127.0.0.1; with `--tier vm` where this machine has no such server.
+# nfs_export = "{state}/export"
+
 # Variables of the driver and of the commands below.
 # [env]
 # NODE_NAME = "{node}"
@@ -78,6 +81,13 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Files below {state} that are written before the driver starts; placeholders in them are replaced, too.
 # [files]
 # "{state}/config.yaml" = "node: {node}"
+
+# Disks that it keeps its volumes on, each with an empty file system, mounted before `prepare`.
+# [[disks]]
+# path = "{state}/volumes"
+# fs_type = "xfs"
+# size = "1GiB"
+# options = ["prjquota"]
 
 # Commands before the driver starts and after it has ended, in each case and in its sandbox, in the directory {state}.
 # What they begin in the background ends with the case. `cleanup` also runs when `prepare` has failed; after the death

@@ -103,13 +103,14 @@ pub struct Bed {
     /// The driver's directory, if a case lets it fail. Dropped after the driver, whose files are in it.
     failing_state: RefCell<Option<failing_state::FailingState>>,
     ownership: Ownership,
-    /// The devices of the sandbox's own file systems.
-    devices_of_sandbox: Vec<u64>,
+    /// The file systems that the driver keeps its files on: those of the sandbox, and the disks of the manifest.
+    devices_of_driver: Vec<u64>,
     /// A directory of the machine outside of the node's root.
     machine: RefCell<Option<Tmpfs>>,
     /// The directory of the case's logs.
     directory: PathBuf,
     seed: u64,
+    thorough: bool,
     /// The length of the journal when the testbed was up.
     beginning: usize,
 }

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{DriverError, DriverOptions};
 use crate::chore::{Chore, ChoreError};
+use crate::guard::CloseError;
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::manifest::{Manifest, Placeholders};
 
@@ -23,6 +24,8 @@ pub enum PreparationError {
         #[source]
         source: LedgerError,
     },
+    #[error("cannot take down the disks and the export of the manifest")]
+    Fixtures(#[from] CloseError),
 }
 
 impl PreparationError {
@@ -30,7 +33,7 @@ impl PreparationError {
     pub fn tail(&self) -> &[String] {
         match self {
             Self::Chore(error) => error.tail(),
-            Self::Ledger { .. } => &[],
+            Self::Ledger { .. } | Self::Fixtures(_) => &[],
         }
     }
 
@@ -39,6 +42,7 @@ impl PreparationError {
         match self {
             Self::Chore(error) => error.hint(),
             Self::Ledger { .. } => "make room for the ledger of the run",
+            Self::Fixtures(_) => "look for a process of the driver that still uses them",
         }
     }
 }

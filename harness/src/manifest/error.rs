@@ -66,6 +66,12 @@ pub enum ManifestError {
     /// A file of the manifest lies where the driver's own directory is not.
     #[error("cannot make the file `{file}`: [files] makes files below {{state}} only")]
     FileElsewhere { file: String },
+    /// A disk or an export is wanted where the driver's own directory is not.
+    #[error("cannot make `{place}`: disks and exports are below {{state}} only")]
+    FixtureElsewhere { place: String },
+    /// A disk is too small for its file system.
+    #[error("cannot make the disk `{place}`: {fs_type} needs at least {least} MiB")]
+    SmallDisk { place: String, fs_type: &'static str, least: u64 },
     /// It starts a controller and names one that runs, or names a driver that runs and starts its controller.
     #[error(
         "cannot use `{path}`: it names a `controller_command` beside a `socket` or `controller_socket`, of which only \
@@ -109,6 +115,10 @@ impl ManifestError {
             Self::PlaceholderOfRun { .. } => Some("move the command to [per_case]".to_owned()),
             Self::FileElsewhere { .. } => {
                 Some("write `\"{state}/config.yaml\" = \"…\"`, and give the driver that path".to_owned())
+            }
+            Self::FixtureElsewhere { .. } => Some("write `path = \"{state}/volumes\"`".to_owned()),
+            Self::SmallDisk { least, .. } => {
+                Some(format!("write `size = \"{least}MiB\"`; it takes the room of what is written to it"))
             }
             Self::TwoControllers { .. } => Some("remove one of the two".to_owned()),
             Self::EmptyCommand => {

@@ -111,7 +111,7 @@ impl Manifest {
 }
 
 /// Whether a path is in the driver's own directory, and cannot leave it.
-fn is_below_state(path: &str) -> bool {
+pub(super) fn is_below_state(path: &str) -> bool {
     path.strip_prefix("{state}/").is_some_and(|below| {
         !below.is_empty()
             && Path::new(below).components().all(|part| matches!(part, std::path::Component::Normal(_)))

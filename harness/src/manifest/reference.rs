@@ -3,15 +3,16 @@
 
 use expect_test::expect_file;
 
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     include_str!("../manifest.rs"),
     include_str!("volume.rs"),
     include_str!("secrets.rs"),
     include_str!("preparation.rs"),
+    include_str!("fixtures.rs"),
 ];
 
 /// The tables of a manifest in the order of the page, with the type of each.
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 11] = [
     ("The manifest", "Manifest"),
     ("[volume]", "VolumeSettings"),
     ("volume.existing", "ExistingVolume"),
@@ -20,6 +21,7 @@ const TABLES: [(&str, &str); 10] = [
     ("[unknown_ids]", "UnknownIds"),
     ("[guest]", "Guest"),
     ("[kubernetes]", "Kubernetes"),
+    ("disks", "Disk"),
     ("[per_case] and [per_run]", "Preparation"),
     ("state", "State"),
 ];
@@ -74,6 +76,7 @@ fn kind(rust: &str) -> String {
             "AccessMode" => "access mode of a PersistentVolume",
             "ExistingVolume" => "text or table",
             "State" => "`shared` or `per_node`",
+            "DiskFormat" => "file system",
             _ => "table",
         }
         .to_owned()

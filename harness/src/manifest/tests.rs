@@ -298,6 +298,36 @@ fn file_of_a_manifest_cannot_leave_the_driver_s_directory() {
 }
 
 #[test]
+fn disks_and_the_export_are_below_the_drivers_directory_and_large_enough() {
+    let parse = |text: &str| Manifest::parse(text, Path::new("driver.toml"));
+    let disk = |path: &str, size: &str| {
+        format!("command = [\"x\"]\n[[disks]]\npath = \"{path}\"\nfs_type = \"xfs\"\n{size}\n")
+    };
+    parse(&disk("{state}/volumes", "options = [\"prjquota\"]")).unwrap();
+    check(
+        &disk("/data", ""),
+        expect![[r#"
+            error: cannot make `/data`: disks and exports are below {state} only
+            hint: write `path = "{state}/volumes"`
+        "#]],
+    );
+    check(
+        "command = [\"x\"]\nnfs_export = \"{state}/../export\"\n",
+        expect![[r#"
+            error: cannot make `{state}/../export`: disks and exports are below {state} only
+            hint: write `path = "{state}/volumes"`
+        "#]],
+    );
+    check(
+        &disk("{state}/volumes", "size = \"64MiB\""),
+        expect![[r#"
+            error: cannot make the disk `{state}/volumes`: xfs needs at least 300 MiB
+            hint: write `size = "300MiB"`; it takes the room of what is written to it
+        "#]],
+    );
+}
+
+#[test]
 fn controller_is_started_or_runs_already() {
     check(
         "command = [\"x\"]\ncontroller_command = [\"y\"]\ncontroller_socket = \"/run/c.sock\"\n",

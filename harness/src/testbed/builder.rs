@@ -12,7 +12,7 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::Mutex;
 
 use super::surroundings::write_kubeconfig;
-use super::{Prepared, Surroundings, Testbed, TestbedError, service_account};
+use super::{FixtureError, Fixtures, Prepared, Surroundings, Testbed, TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
@@ -121,11 +121,14 @@ impl Builder {
             false => None,
         };
         let variables = http.as_ref().map_or_else(|| Ok(BTreeMap::new()), service_account::install)?;
-        let preparation = match &self.never_started {
-            None => Some(self.prepare().await?),
-            Some(_) => None,
+        let (fixtures, preparation) = match &self.never_started {
+            None => {
+                let fixtures = self.fixtures().await?;
+                (fixtures, Some(self.prepare().await?))
+            }
+            Some(_) => (Fixtures::default(), None),
         };
-        let prepared = Prepared::now();
+        let prepared = Prepared::now(fixtures.devices());
         // The driver comes before the proxy, which listens at a path that has the driver's name in it.
         let driver = match &self.never_started {
             None => {
@@ -182,6 +185,7 @@ impl Builder {
             served: None,
             driver: driver.map(Mutex::new),
             preparation: Mutex::new(preparation),
+            fixtures: Mutex::new(fixtures),
             prepared,
             http,
             variables,
@@ -224,6 +228,16 @@ impl Builder {
         wanted.objects.iter().try_for_each(|path| http.add_objects(path))?;
         write_kubeconfig(&http, &self.layout)?;
         Ok(http)
+    }
+
+    /// The disks and the export of the manifest. mkfs and the NFS server take up to a second.
+    async fn fixtures(&self) -> Result<Fixtures, TestbedError> {
+        if !self.manifest.wants_fixtures() {
+            return Ok(Fixtures::default());
+        }
+        let (manifest, layout, node) = (self.manifest.clone(), self.layout.clone(), self.node.clone());
+        let made = tokio::task::spawn_blocking(move || Fixtures::make(&manifest, &layout, &node)).await;
+        Ok(made.map_err(FixtureError::Thread)??)
     }
 
     async fn prepare(&self) -> Result<Preparation, TestbedError> {

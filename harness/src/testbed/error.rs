@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::ApiError;
 
+use super::FixtureError;
 use crate::api_server::{HttpApiError, ServeError};
 use crate::driver::{DriverError, PreparationError, RegistrarError};
 use crate::filesystem::MountError;
@@ -17,6 +18,8 @@ use crate::proxy::ProxyError;
 pub enum TestbedError {
     #[error("cannot prepare the driver's case")]
     Preparation(#[from] PreparationError),
+    #[error("cannot prepare the driver's case")]
+    Fixture(#[from] FixtureError),
     #[error("cannot give the driver the API of a cluster")]
     Http(#[from] HttpApiError),
     #[error(transparent)]

@@ -17,12 +17,20 @@ pub struct Prepared {
     mounts: BTreeSet<MountId>,
     loops: Vec<BoundLoop>,
     files: BTreeSet<PathBuf>,
+    /// The numbers of the file systems on the manifest's disks.
+    disks: Vec<u64>,
 }
 
 impl Prepared {
-    pub(super) fn now() -> Self {
+    pub(super) fn now(disks: Vec<u64>) -> Self {
         let mounts = observe::snapshot().unwrap_or_default();
-        Self { mounts: mounts.iter().map(|mount| mount.id).collect(), loops: table::bound(), files: listed() }
+        let mounts = mounts.iter().map(|mount| mount.id).collect();
+        Self { mounts, loops: table::bound(), files: listed(), disks }
+    }
+
+    /// The numbers of the file systems on the manifest's disks. What lies on them is the driver's.
+    pub fn disks(&self) -> &[u64] {
+        &self.disks
     }
 
     /// Whether it was mounted before.

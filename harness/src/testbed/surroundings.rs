@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use api::clock::{AdvancingClock, Clock};
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::Channel;
 
-use super::{Prepared, TestbedError, service_account};
+use super::{Fixtures, Prepared, TestbedError, service_account};
 use crate::Layout;
 use crate::api_server::{ApiServer, HttpApi, Provisioner, Served};
 use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers, Volumes};
 use crate::driver::{Capabilities, Driver, Exit, Preparation, PreparationError};
+use crate::guard::CloseError;
 use crate::journal::Journal;
 use crate::manifest::Manifest;
 use crate::proxy::Proxy;
@@ -37,6 +39,7 @@ pub struct Surroundings {
     pub(super) driver: Option<Mutex<Driver>>,
     // After the driver, which uses it.
     pub(super) preparation: Mutex<Option<Preparation>>,
+    pub(super) fixtures: Mutex<Fixtures>,
     /// Mounts, loop devices and files from before the driver's first start.
     pub prepared: Prepared,
     /// The API over HTTP, if the driver is a client of it.
@@ -164,15 +167,21 @@ impl Surroundings {
         }
     }
 
-    /// Undoes what the manifest's commands have prepared, once the driver has ended.
+    /// Undoes what the manifest's commands have prepared, and takes its fixtures down, once the driver has ended.
     ///
     /// # Errors
-    /// When the command fails.
+    /// When the command fails, or the driver has left something on a disk.
     pub async fn clean_up(&self) -> Result<(), PreparationError> {
-        match &mut *self.preparation.lock().await {
-            Some(preparation) => preparation.close().await,
-            None => Ok(()),
+        if let Some(preparation) = &mut *self.preparation.lock().await {
+            preparation.close().await?;
         }
+        let mut fixtures = std::mem::take(&mut *self.fixtures.lock().await);
+        let closed = tokio::task::spawn_blocking(move || fixtures.close()).await;
+        closed.map_err(|error| CloseError::Os {
+            what: "wait for their end".to_owned(),
+            source: io::Error::other(error),
+        })??;
+        Ok(())
     }
 
     /// Writes down for a driver how it finds the API, if it is given one.

@@ -17,7 +17,7 @@ use crate::judge;
 use crate::logs;
 use crate::promises::Judged;
 use testbed::bed::{Bed, Books};
-use testbed::failure::{Breakage, Place};
+use testbed::failure::{Breakage, Place, chain};
 use testbed::limits;
 use testbed::message::Orders;
 
@@ -183,7 +183,7 @@ impl Aftermath {
         self.count_processes(before).await;
         self.findings.extend(judge::log_used_up(bed.finish_log().await));
         if let Err(error) = bed.clean_up().await {
-            self.findings.push(judge::environment(&error.to_string(), &[]));
+            self.findings.push(judge::environment(&chain(&error).join(": "), &[]));
         }
     }
 

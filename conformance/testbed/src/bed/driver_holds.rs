@@ -65,7 +65,7 @@ impl Bed {
         let machine = machine.map(|found| found.st_dev());
         let bound = table::bound();
         let of_state = self.failing_device();
-        let is_ours = |device| self.devices_of_sandbox.contains(&device) || Some(device) == of_state;
+        let is_ours = |device| self.devices_of_driver.contains(&device) || Some(device) == of_state;
         let mut loops = table::lying_on(&bound, |bound| is_ours(bound.device));
         // A lock of the node is a loop over the driver's device.
         loops.retain(|bound| Some(bound.device) != machine && bound.over.is_none());

@@ -36,6 +36,7 @@ impl Bed {
             let layout = testbed.layout.beside(other_node::NAME, true);
             mount_root(&layout).map_err(|error| Refusal::of_testbed(&error))
         });
+        let devices_of_driver = [sandbox.devices(), testbed.prepared.disks()].concat();
         let bed = Self {
             containers: RefCell::default(),
             device_groups: DeviceGroups::of(orders, sandbox),
@@ -58,7 +59,7 @@ impl Bed {
             machine: RefCell::default(),
             directory: orders.directory.clone(),
             seed: orders.seed,
-            devices_of_sandbox: sandbox.devices().to_vec(),
+            devices_of_driver,
         };
         bed.remember_driver();
         Ok(bed)
@@ -119,6 +120,7 @@ impl Refusal {
                 Self { chain, hint: None, log: vec![], driver_has_ended: false }
             }
             TestbedError::Preparation(error) => Self::of_preparation(error),
+            TestbedError::Fixture(error) => Self { hint: error.hint(), ..Self::ours(error) },
             error => Self::ours(error),
         }
     }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::loop_device::table;
+use harness::loop_device::table::{self, BoundLoop};
 use harness::observe;
 use nix::mount::{MntFlags, umount2};
 
@@ -84,8 +84,11 @@ impl Bed {
         let has_cloud = !self.manifest().per_case.prepare.is_empty();
         let disks = self.disks.loop_numbers();
         let loops = table::bound();
-        let mut loops = table::lying_on(&loops, |bound| self.devices_of_sandbox.contains(&bound.device));
-        loops.retain(|bound| !self.prepared.has_loop(bound) && (!has_cloud || bound.over.is_some()));
+        let mut loops = table::lying_on(&loops, |bound| self.devices_of_driver.contains(&bound.device));
+        let is_the_drivers = |bound: &BoundLoop| {
+            !has_cloud || bound.over.is_some() || self.prepared.disks().contains(&bound.device)
+        };
+        loops.retain(|bound| !self.prepared.has_loop(bound) && is_the_drivers(bound));
         for bound in loops.iter().filter(|bound| !disks.contains(&bound.number)) {
             let failed = |why| StepError::Ours(vec![format!("loop{} stays attached: {why}", bound.number)]);
             table::detach(bound).map_err(failed)?;

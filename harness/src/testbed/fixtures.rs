@@ -1,0 +1,136 @@
+//! The disks and the export that a manifest asks for, there before `prepare` and the driver, and gone after both.
+//!
+//! Makes image files beside the driver's directory, attaches loop devices, runs mkfs, mounts, and serves NFS.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::MsFlags;
+
+use crate::Layout;
+use crate::filesystem::{Filesystem, FilesystemError, Mounted};
+use crate::guard::{CloseError, Guard};
+use crate::loop_device::{LoopDevice, LoopOptions};
+use crate::manifest::{Disk, Manifest, Placeholders};
+use crate::nfs_export::{NfsError, NfsExport};
+
+/// A fixture that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FixtureError {
+    #[error("cannot make `{path}`")]
+    Make {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot make the disk at `{path}`")]
+    Disk {
+        path: PathBuf,
+        #[source]
+        source: FilesystemError,
+    },
+    #[error("cannot wait for the disks and the export of the manifest")]
+    Thread(#[source] tokio::task::JoinError),
+    #[error("cannot export `{path}` by NFS")]
+    Export {
+        path: PathBuf,
+        #[source]
+        source: NfsError,
+    },
+}
+
+impl FixtureError {
+    /// A hint for the user, in one line.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Disk { source: FilesystemError::Make { program, .. }, .. } => {
+                Some(format!("is `{program}` installed? `volproof doctor` says what is missing"))
+            }
+            Self::Disk { source: FilesystemError::Device(_), .. } | Self::Make { .. } | Self::Thread(_) => {
+                None
+            }
+            Self::Disk { source: FilesystemError::Mount(_), .. } => Some(
+                "does the file system of this kernel have these `options`? Its log may say more".to_owned(),
+            ),
+            Self::Export { .. } => Some("`--tier vm` runs it in a guest, which has an NFS server".to_owned()),
+        }
+    }
+}
+
+/// The fixtures of a testbed.
+#[derive(Debug, Default)]
+pub struct Fixtures {
+    // Dropped in this order: an export may lie on a disk.
+    export: Option<NfsExport>,
+    disks: Vec<Filesystem>,
+}
+
+impl Fixtures {
+    /// Makes what the manifest asks for. A disk that was there before the power failed keeps its files.
+    ///
+    /// # Errors
+    /// When something cannot be made; nothing of it stays.
+    pub fn make(manifest: &Manifest, layout: &Layout, node: &str) -> Result<Self, FixtureError> {
+        let placeholders = Placeholders::new(layout, node, false);
+        let place = |path: &str| PathBuf::from(placeholders.fill(path));
+        let mut fixtures = Self::default();
+        for (number, wanted) in manifest.disks.iter().enumerate() {
+            let image = layout.state().join("disks").join(number.to_string());
+            fixtures.disks.push(disk(wanted, &image, &place(&wanted.path))?);
+        }
+        if let Some(path) = &manifest.nfs_export {
+            fixtures.export = Some(export(place(path))?);
+        }
+        Ok(fixtures)
+    }
+
+    /// The numbers (`st_dev`) of the file systems on its disks.
+    pub fn devices(&self) -> Vec<u64> {
+        self.disks.iter().filter_map(|disk| Some(fs::metadata(disk.path()).ok()?.dev())).collect()
+    }
+
+    /// Takes everything down.
+    ///
+    /// # Errors
+    /// When the driver has left something on it.
+    pub fn close(&mut self) -> Result<(), CloseError> {
+        self.export.take().map_or(Ok(()), Guard::close)?;
+        // A disk may be mounted on another.
+        while let Some(disk) = self.disks.pop() {
+            disk.close()?;
+        }
+        Ok(())
+    }
+}
+
+fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, FixtureError> {
+    let make = |path: &Path| {
+        let made = fs::create_dir_all(path);
+        made.map_err(|source| FixtureError::Make { path: path.to_owned(), source })
+    };
+    image.parent().map_or(Ok(()), make)?;
+    make(target)?;
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(image);
+    let failed = |source| FixtureError::Make { path: image.to_owned(), source };
+    let file = opened.map_err(failed)?;
+    let is_new = file.metadata().map_err(failed)?.len() == 0;
+    file.set_len(wanted.bytes()).map_err(failed)?;
+    let made = || {
+        let device = LoopDevice::over(file, &LoopOptions::default())?;
+        if is_new {
+            wanted.fs_type.make(&device.path())?;
+        }
+        let options = wanted.options.join(",");
+        let format = wanted.fs_type.name();
+        let mounted = Mounted::mount(format, &device.path(), target, MsFlags::empty(), &options)?;
+        Ok(Filesystem::of(mounted, device))
+    };
+    made().map_err(|source| FixtureError::Disk { path: target.to_owned(), source })
+}
+
+fn export(path: PathBuf) -> Result<NfsExport, FixtureError> {
+    NfsExport::start(&path, None).map_err(|source| FixtureError::Export { path, source })
+}
