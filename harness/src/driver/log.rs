@@ -45,7 +45,7 @@ struct Sink {
     last: Option<[File; 2]>,
     /// Bytes in the younger half.
     filled: u64,
-    /// Bytes that were printed and are not kept.
+    /// Bytes that were printed and are not kept, since there were too many.
     lost: u64,
     /// The ends of the pipes that are still open for reading.
     pipes: Vec<OwnedFd>,
@@ -88,7 +88,7 @@ impl Log {
         all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
     }
 
-    /// The number of printed bytes that are not kept.
+    /// The number of bytes that were printed beyond the limit and are not kept.
     pub(super) fn lost(&self) -> u64 {
         self.sink().lost
     }
@@ -145,10 +145,8 @@ impl Sink {
                 Ok(0) => return false,
                 Ok(length) => {
                     taken += length;
-                    // If the disk is full, the output is dropped, and the driver goes on.
-                    if self.add(&chunk[..length]).is_err() {
-                        self.lost += length as u64;
-                    }
+                    // If the disk is full, the output is dropped, and the driver goes on. It has not printed too much.
+                    let _ = self.add(&chunk[..length]);
                 }
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(_) => return true,
@@ -267,6 +265,14 @@ mod tests {
         let printed: usize = lines.iter().map(String::len).sum();
         let note = text.lines().find(|line| line.contains("left out")).unwrap().len() + 2;
         assert_eq!(log.lost() as usize + text.len() - note, printed);
+    }
+
+    #[test]
+    fn output_that_finds_the_disk_full_is_not_too_much_of_it() {
+        let (_directory, log) = log(1 << 10);
+        lock(&log.sink).file = File::options().write(true).open("/dev/full").unwrap();
+        File::from(log.pipe().unwrap()).write_all(b"one line\n").unwrap();
+        assert_eq!(log.lost(), 0);
     }
 
     #[test]
