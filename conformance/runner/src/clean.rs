@@ -93,6 +93,7 @@ impl Cleaner<'_> {
             kernel,
             unchecked,
             dead_ends: _,
+            samples: _,
         } = outcome;
         if let Some(Breakage { after, at: _, expected, actual, cause, event }) = breakage {
             self.text(after);
@@ -134,6 +135,7 @@ mod tests {
             kernel: vec![],
             unchecked: vec![],
             dead_ends: std::collections::BTreeSet::new(),
+            samples: vec![],
         };
         let mut message = Said::Outcome(Box::new(outcome));
         clean(&mut message, &[masks]);

@@ -410,6 +410,7 @@ impl Dispatcher {
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],
+            samples: vec![],
             logs: None,
             log_files: vec![],
             after: vec![],

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use testbed::case::CaseId;
 use testbed::failure::{Breakage, Place};
+use testbed::message::Sample;
 
 use crate::finding::{Finding, RunFinding};
 use crate::promises::{Judged, PromiseRecord};
@@ -194,6 +195,9 @@ pub struct CaseReport {
     /// Checks that could not be made after the case, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<String>,
+    /// The points that the case tried, of all that there are: it chooses a few unless the run is thorough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Sample>,
     /// The directory with the case's logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<PathBuf>,
@@ -242,6 +246,21 @@ impl RunRecord {
     /// The version of `results.json` that this code writes.
     pub const VERSION: u32 = 1;
 
+    /// The points that all cases tried, one sample for each kind of point.
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut sums: Vec<Sample> = Vec::new();
+        for sample in self.cases.iter().flat_map(|case| &case.samples) {
+            match sums.iter_mut().find(|sum| sum.points == sample.points) {
+                Some(sum) => {
+                    sum.tried += sample.tried;
+                    sum.all += sample.all;
+                }
+                None => sums.push(sample.clone()),
+            }
+        }
+        sums
+    }
+
     /// The number of cases with this status.
     pub fn count(&self, status: Status) -> usize {
         self.cases.iter().filter(|case| case.status == status).count()
@@ -268,6 +287,7 @@ impl CaseReport {
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],
+            samples: vec![],
             logs: None,
             log_files: vec![],
             after: vec![],

@@ -47,6 +47,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
         left_behind: vec![],
         kernel: vec![],
         unchecked: vec![],
+        samples: vec![],
         logs: None,
         log_files: vec![],
         after: vec![],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use testbed::case::CaseId;
 use testbed::failure::Breakage;
-use testbed::message::{Abilities, Orders, Progress, Refusal};
+use testbed::message::{Abilities, Orders, Progress, Refusal, Sample};
 
 use crate::event::Status;
 use crate::finding::Finding;
@@ -162,4 +162,7 @@ pub struct Outcome {
     /// Waits that ended without success.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub dead_ends: BTreeSet<String>,
+    /// The points that the case tried, of all that there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Sample>,
 }

@@ -233,6 +233,7 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
         breakage.cause.extend(journal.in_the_way().iter().map(|line| journal.symbols().text(line)));
     }
     outcome.dead_ends = shared.bed.dead_ends();
+    outcome.samples = shared.bed.samples();
     outcome
 }
 
@@ -380,8 +381,18 @@ fn status_and_findings(
             None => breakage = Some(aftermath::at_the_end(end, case.place())),
         }
     }
-    let dead_ends = BTreeSet::new();
-    Outcome { status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, dead_ends }
+    Outcome {
+        status,
+        seconds,
+        breakage,
+        findings,
+        judged,
+        left_behind,
+        kernel,
+        unchecked,
+        dead_ends: BTreeSet::new(),
+        samples: vec![],
+    }
 }
 
 /// The observations that decide the status of a case.

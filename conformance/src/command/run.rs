@@ -65,9 +65,12 @@ pub(super) struct Flags {
     /// Run each case N times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// How long one case may take, such as 60s or 2m
-    #[arg(long, default_value = "60s", value_parser = span)]
-    timeout: Duration,
+    /// Try each crash point, power cut and moment of a kill, and not a few of them; and longer loads
+    #[arg(long)]
+    thorough: bool,
+    /// How long one case may take, such as 60s or 2m [default: 60s, with --thorough 10m]
+    #[arg(long, value_parser = span)]
+    timeout: Option<Duration>,
     /// Start no case after the first that failed
     #[arg(long)]
     fail_fast: bool,
@@ -78,7 +81,7 @@ pub(super) struct Flags {
     #[arg(long)]
     keep: bool,
     /// Fail (exit 4) where a case would be skipped for the machine's sake
-    #[arg(long, value_name = "WHO", value_enum)]
+    #[arg(long, value_name = "PLACE", value_enum)]
     require: Option<Require>,
     /// Write results.json, junit.xml, report.html and the logs of all cases here
     #[arg(long, value_name = "DIR")]
@@ -156,6 +159,12 @@ impl Flags {
             None if self.filters.is_empty() && !self.driver.is_ours() => Some(case::About::Driver),
             None => None,
         }
+    }
+
+    /// The time limit of a case.
+    fn timeout(&self) -> Duration {
+        let default = if self.thorough { Duration::from_mins(10) } else { Duration::from_mins(1) };
+        self.timeout.unwrap_or(default)
     }
 
     /// Whether cases run in user namespaces.

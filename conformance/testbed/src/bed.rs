@@ -59,6 +59,7 @@ use crate::failure::Place;
 use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
 use crate::message::Abilities;
+use crate::message::Sample;
 use containers::Started;
 
 pub use crash::Victim;
@@ -135,6 +136,8 @@ pub(crate) struct Made {
     repeats: Cell<bool>,
     /// Waits that timed out.
     dead_ends: RefCell<BTreeSet<String>>,
+    /// The points of which the case has tried some or all.
+    pub(crate) samples: RefCell<Vec<Sample>>,
     /// The first call that the end of the case has waited for in vain.
     pub(crate) not_undone: RefCell<Option<NotUndone>>,
     /// Calls that were not answered within their time limit.
@@ -234,6 +237,15 @@ impl Bed {
     /// The seed of all random choices.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    pub(crate) fn is_thorough(&self) -> bool {
+        self.thorough
+    }
+
+    /// The points that the case has tried, of all that there are.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.made.samples.borrow().clone()
     }
 
     /// The control group that limits the driver, if there is one.

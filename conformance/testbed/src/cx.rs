@@ -39,7 +39,7 @@ use crate::bed::{Bed, STARTS_AGAIN, StepError};
 use crate::call::{Code, Method};
 use crate::dead_end::NotUndone;
 use crate::failure::{Failure, Place, Result, What, place};
-use crate::message::{Expectation, Orders, Progress};
+use crate::message::{Expectation, Orders, Progress, Sample};
 
 pub use across::Lifecycle;
 pub use calls::Answer;
@@ -193,6 +193,17 @@ impl Cx {
     /// The seed of all random choices of this case.
     pub fn seed(&self) -> u64 {
         self.shared.bed.seed()
+    }
+
+    /// Whether the case is to try each point there is (`--thorough`), and not a few.
+    pub fn is_thorough(&self) -> bool {
+        self.shared.bed.is_thorough()
+    }
+
+    /// Reports how many points of one kind the case tries, of all that there are. `points` is their name in the plural.
+    pub fn tries(&self, points: &str, tried: usize, all: usize) {
+        let sample = Sample { points: points.to_owned(), tried, all };
+        self.shared.bed.made.samples.borrow_mut().push(sample);
     }
 
     /// The node, which holds the volume manager.

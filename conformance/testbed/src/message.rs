@@ -28,6 +28,9 @@ pub struct Orders {
     pub rootless: bool,
     /// The seed of everything random in it.
     pub seed: u64,
+    /// Whether cases try each of the points that they otherwise choose a few of.
+    #[serde(default)]
+    pub thorough: bool,
     /// The time limit of the case.
     pub timeout: Duration,
     /// Whether stories that differ are to be written into the source instead of failing.
@@ -60,6 +63,7 @@ impl Orders {
             timeout,
             rootless: false,
             seed: 0,
+            thorough: false,
             update: false,
             keep: false,
             disk: None,
@@ -88,6 +92,15 @@ pub enum Progress {
     Expectation(Expectation),
     /// The power is to be cut, now.
     CutPower,
+}
+
+/// Points of one kind that a case has tried, of all that there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Their name in the plural, such as `crash points`.
+    pub points: String,
+    pub tried: usize,
+    pub all: usize,
 }
 
 /// An observed story, and the place in the source of the expected one.

@@ -6,7 +6,7 @@ use crate::prelude::*;
 const STEPS: usize = 20;
 
 /// The driver, the node, both or the machine dies at an edge of a volume's life: the pod gets its volume with all its
-/// files, or the volume is torn down, and nothing is left in the end. A run tries every n-th edge, and n repeats try all.
+/// files, or the volume is torn down, and nothing is left in the end. A run tries every n-th edge, and `--thorough` tries all.
 ///
 /// CSI, 'Timeouts': the CO may repeat a call of which it does not know how it ended.
 #[case(

@@ -36,6 +36,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// The number of executions of each case.
     pub repeat: u32,
+    /// Whether cases try each of the points that they otherwise choose a few of.
+    pub thorough: bool,
     /// Whether the first bad case is the last one started.
     pub fail_fast: bool,
     /// No further case starts after a case has found this promise broken.
@@ -112,6 +114,7 @@ impl Plan {
         Ok(Orders {
             rootless: self.rootless,
             seed: self.header.seed.wrapping_add(u64::from(job.repetition - 1)),
+            thorough: self.thorough,
             update: self.update,
             keep: self.keep && away.is_none(),
             spoil: self.spoil,

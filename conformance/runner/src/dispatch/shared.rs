@@ -330,6 +330,7 @@ mod tests {
             kernel: vec![],
             unchecked: vec![],
             dead_ends: std::collections::BTreeSet::new(),
+            samples: vec![],
         }
     }
 

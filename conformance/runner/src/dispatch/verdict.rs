@@ -161,7 +161,16 @@ impl Verdict {
         let is_complete = self.is_kept || matches!(ended, Some(Ok(Ended::Exited(_))));
         if let Some(outcome) = self.outcome.clone().filter(|_| is_complete) {
             let Outcome {
-                status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, ..
+                status,
+                seconds,
+                breakage,
+                findings,
+                judged,
+                left_behind,
+                kernel,
+                unchecked,
+                samples,
+                dead_ends: _,
             } = outcome;
             let look = self.look(status, &blank);
             return CaseReport {
@@ -173,6 +182,7 @@ impl Verdict {
                 left_behind,
                 kernel,
                 unchecked,
+                samples,
                 logs,
                 log_files,
                 look,

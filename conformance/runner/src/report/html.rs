@@ -10,7 +10,7 @@ use anyhow::Context;
 use contracts::promise::Strength;
 use harness::private;
 
-use super::line::{count, label};
+use super::line::{count, label, tried};
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Party, RunFinding};
 use crate::promises::{Counts, Standing};
@@ -35,6 +35,10 @@ pub fn render(run: &RunRecord) -> String {
     start_here(&mut page, run);
     // Writing to a string cannot fail, so the results of `write!` are ignored.
     let _ = writeln!(page, "<p>{}</p>", tally(run));
+    let samples = run.samples();
+    if !samples.is_empty() {
+        let _ = writeln!(page, "<p class=quiet>Tried: {}</p>", escape(&tried(&samples)));
+    }
     if let Some(since) = &run.since {
         changes(&mut page, since);
     }

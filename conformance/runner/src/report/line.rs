@@ -15,6 +15,7 @@ use crate::promises::Counts;
 use crate::since::{Since, Slower};
 use testbed::case::CaseId;
 use testbed::failure::Breakage;
+use testbed::message::Sample;
 
 /// The colours, or their absence.
 #[derive(Debug, Clone, Copy, Default)]
@@ -308,6 +309,12 @@ impl Display for SummaryLines<'_> {
             };
             writeln!(f, "{:>12} {}{quiet}{rest}{quiet:#}", "Promises", Counts(&run.promises))?;
         }
+        let samples = run.samples();
+        if !samples.is_empty() {
+            let is_whole = samples.iter().all(|sample| sample.tried >= sample.all);
+            let rest = if is_whole { "" } else { "; --thorough tries all" };
+            writeln!(f, "{:>12} {}{quiet}{rest}{quiet:#}", "Tried", tried(&samples))?;
+        }
         for case in run.cases.iter().filter(|case| case.status.is_bad()) {
             let style = palette.of(case.status);
             writeln!(f, "{style}{:>12}{style:#} {}", label(case.status), CaseName(palette, case))?;
@@ -335,6 +342,12 @@ impl Display for SummaryLines<'_> {
         }
         write!(f, "{}", StartHere(run))
     }
+}
+
+/// `12 of 96 crash points, 1 of 48 power cuts`.
+pub fn tried(samples: &[Sample]) -> String {
+    let line = |sample: &Sample| format!("{} of {} {}", sample.tried, sample.all, sample.points);
+    samples.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
 /// The difference from an earlier run. Faults that are still there are only counted here, since the findings list them.

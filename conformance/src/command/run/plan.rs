@@ -42,8 +42,9 @@ pub(super) async fn prepare(
         manifest: main.manifest.clone(),
         abilities: main.abilities.clone(),
         directory: reports.directory.clone(),
-        timeout: flags.timeout,
+        timeout: flags.timeout(),
         repeat: flags.repeat,
+        thorough: flags.thorough,
         // A driver that was there before has room for one sandbox.
         until_broken: flags.until_broken.clone(),
         fail_fast: flags.fail_fast || (flags.keep && main.manifest.is_running_already()),

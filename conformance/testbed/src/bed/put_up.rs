@@ -59,6 +59,7 @@ impl Bed {
             machine: RefCell::default(),
             directory: orders.directory.clone(),
             seed: orders.seed,
+            thorough: orders.thorough,
             devices_of_driver,
         };
         bed.remember_driver();

@@ -6,7 +6,7 @@ use super::Cx;
 pub use crate::bed::Victim;
 use crate::failure::Result;
 
-/// The number of crash points that one run of a case tries.
+/// The number of crash points that a case tries, unless the run is thorough.
 const TRIED: usize = 5;
 
 /// A moment from which edges are counted.
@@ -25,9 +25,14 @@ impl Cx {
 
     /// Some of `edges` edges, spread over all of them. The seed and the victim say where the first one is: the cases of
     /// one run try different edges, and as many runs with one seed after the other (`--repeat`) as there are edges from
-    /// one point to the next try each edge there is.
+    /// one point to the next try each edge there is. A thorough run tries each edge.
     pub fn crash_points(&self, victim: Victim, edges: usize) -> Vec<usize> {
-        points(self.seed(), victim, edges)
+        let chosen = match self.is_thorough() {
+            true => (0..edges).collect(),
+            false => points(self.seed(), victim, edges),
+        };
+        self.tries("crash points", chosen.len(), edges);
+        chosen
     }
 
     /// Waits for an edge, kills, and starts again what was killed. A life that has fewer edges this time ends first.

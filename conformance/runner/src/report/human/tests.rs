@@ -11,6 +11,7 @@ use contracts::promise::Strength;
 use crate::finding::{Finding, Party};
 use crate::gather::gather;
 use testbed::failure::{Breakage, Place};
+use testbed::message::Sample;
 
 fn check(events: impl IntoIterator<Item = Event>, expected: Expect) {
     expected.assert_eq(&rendered(Palette::plain(), false, events));
@@ -273,6 +274,9 @@ fn with_verbose_the_sentence_is_shown() {
 fn the_summary_counts_and_names_what_is_bad() {
     let mut record = full_run();
     record.cases[8].reasons = vec!["module `nfsd` is not available".into()];
+    let sample = |tried, all, points: &str| Sample { points: points.to_owned(), tried, all };
+    record.cases[0].samples = vec![sample(5, 22, "crash points"), sample(4, 9, "power cuts")];
+    record.cases[1].samples = vec![sample(4, 20, "crash points")];
     check(
         [Event::RunFinished(Box::new(record))],
         expect![[r#"
@@ -282,6 +286,7 @@ fn the_summary_counts_and_names_what_is_bad() {
                  Skipped 1 case: the driver does not report GET_VOLUME_STATS
                  Skipped 1 case: this machine: module `nfsd` is not available
                 Promises 1 broken, 0 kept, 2 not tried, 1 not observable; --report DIR lists each
+                   Tried 9 of 42 crash points, 4 of 9 power cuts; --thorough tries all
                     FAIL a::failed
                     LEAK a::leaked
                    ERROR a::error
