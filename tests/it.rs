@@ -1,5 +1,6 @@
 //! Tests of the program as a whole, on the real kernel.
 
+mod calls;
 mod check;
 mod foreign;
 mod golden;
