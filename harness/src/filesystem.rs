@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::MsFlags;
-use serde::{Deserialize, Serialize};
 
+pub use crate::disk_format::DiskFormat;
 use crate::guard::{CloseError, Guard};
 use crate::loop_device::{LoopDevice, LoopError, LoopOptions};
 
@@ -14,34 +14,7 @@ mod mounted;
 
 pub use mounted::{MountError, Mounted, Propagation};
 
-/// A type of disk file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DiskFormat {
-    Ext4,
-    Xfs,
-    Btrfs,
-}
-
 impl DiskFormat {
-    /// The type for mount(8) and `mkfs.<type>`.
-    pub fn name(self) -> &'static str {
-        match self {
-            DiskFormat::Ext4 => "ext4",
-            DiskFormat::Xfs => "xfs",
-            DiskFormat::Btrfs => "btrfs",
-        }
-    }
-
-    /// Bytes of the smallest device that mkfs accepts.
-    pub fn least_bytes(self) -> u64 {
-        match self {
-            DiskFormat::Ext4 => 8 << 20,
-            DiskFormat::Xfs => 300 << 20,
-            DiskFormat::Btrfs => 128 << 20,
-        }
-    }
-
     /// Arguments of mkfs. ext4 gets no lazy initialisation: its background writes would disturb faults and
     /// measurements.
     fn arguments(self) -> &'static [&'static str] {

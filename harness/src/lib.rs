@@ -38,6 +38,7 @@ pub mod chore;
 pub mod container;
 pub mod controllers;
 pub mod device_mapper;
+mod disk_format;
 pub mod driver;
 pub mod facts;
 pub mod fault_fs;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Manifest, ManifestError, Size, preparation::is_below_state};
-use crate::filesystem::DiskFormat;
+use crate::disk_format::DiskFormat;
 
 /// A disk of the machine with an empty file system, mounted before the driver starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
