@@ -83,6 +83,8 @@ pub struct Actors {
     pub harness: BTreeSet<i32>,
     /// Whether the driver runs outside of the sandbox: a process that cannot be seen from in here is then its.
     pub driver_is_outside: bool,
+    /// Whether the harness alone changes mounts now: a change of no named process is then its own.
+    pub(super) harness_acts: bool,
     known: BTreeMap<i32, Actor>,
 }
 
@@ -95,6 +97,9 @@ impl Actors {
     /// Whose process this is. A process that is dead already and was never seen is unknown.
     fn actor_of(&mut self, pid: Option<i32>) -> Actor {
         let Some(pid) = pid else {
+            if self.harness_acts {
+                return Actor::Harness;
+            }
             return if self.driver_is_outside { Actor::Driver } else { Actor::Unknown };
         };
         if Some(pid) == self.node {

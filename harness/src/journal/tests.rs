@@ -260,6 +260,26 @@ fn abandoned_call_ends_with_success_at_its_path_only() {
     );
 }
 
+/// A kernel that names no process, and a node whose mounts are ended for it, as a reboot of its machine does.
+#[test]
+fn change_of_no_named_process_is_the_harnesss_while_that_acts() {
+    let (journal, kernel) = journal();
+    let removed = || Seen::Removed { target: TARGET.into(), id: 7, pid: None, seen_by: "mountinfo".into() };
+    kernel.send(removed()).unwrap();
+    journal.act(|| assert!(kernel.send(removed()).is_ok()));
+    kernel.send(removed()).unwrap();
+    journal.look();
+    let actors: Vec<Actor> = journal
+        .trace()
+        .into_iter()
+        .filter_map(|line| match line.event {
+            Event::MountDel(removed) => Some(removed.by),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(actors, [Actor::Node, Actor::Harness, Actor::Node]);
+}
+
 #[test]
 fn call_past_the_journal_excuses_what_the_driver_does_for_it() {
     let (journal, kernel) = journal();

@@ -30,7 +30,8 @@ impl Bed {
         }
         self.node.kill().await;
         self.kill_driver().await;
-        self.unmount_all()?;
+        let failed = self.journal.act(|| self.unmount_all().err());
+        failed.map_or(Ok(()), Err)?;
         self.detach_loops()?;
         self.remove_new_files(&[]);
         self.start_all().await
