@@ -260,12 +260,15 @@ pub(crate) fn blame(findings: &mut [Finding], promise: &str) {
 const REFUSES_INCOMPLETE: &str = "DRV-090";
 const ANSWERS_COMPLETELY: &str = "DRV-170";
 
-/// Marks what an answer lacks as a consequence, if the call was to be refused for what it lacked itself.
+/// Marks what an answer lacks as a consequence, if the call was to be refused for what it lacked itself. A case that makes
+/// several such calls has one finding, of the first that was not refused, whose cause names each.
 pub(crate) fn excuse_answer(findings: &mut [Finding], broken: &Finding) {
+    let is_named =
+        |method: &str| method == broken.method || broken.cause.contains(&format!(" {method} answered "));
     let is_excused = |finding: &Finding| {
         broken.contract == REFUSES_INCOMPLETE
             && finding.contract == ANSWERS_COMPLETELY
-            && finding.method == broken.method
+            && is_named(&finding.method)
     };
     for finding in findings.iter_mut().filter(|finding| is_excused(finding)) {
         finding.consequence_of = REFUSES_INCOMPLETE.to_owned();

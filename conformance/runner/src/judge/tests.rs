@@ -245,6 +245,12 @@ fn answer_to_a_request_that_lacked_a_field_is_no_fault_of_its_own() {
     assert!(found.iter().all(Finding::is_fault));
     excuse_answer(&mut found, &promise_broken("DRV-090", "ControllerGetVolume", "answered OK"));
     assert_eq!(found.map(|finding| finding.is_fault()), [false, true]);
+
+    let mut found = [lacks("ControllerGetVolume"), lacks("GetVolume")];
+    let several = "Without any of the required fields, GetSnapshot answered NotFound, ControllerGetVolume answered OK, \
+                   and not InvalidArgument.";
+    excuse_answer(&mut found, &promise_broken("DRV-090", "GetSnapshot", several));
+    assert_eq!(found.map(|finding| finding.is_fault()), [false, true]);
 }
 
 #[test]
