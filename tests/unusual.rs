@@ -64,6 +64,30 @@ fn driver_of_content_without_create_volume_is_clean() {
     assert_eq!(failed(&kept), ["csi::inline::volume_lives_as_long_as_its_pod"], "{}", kept.told());
 }
 
+/// A driver whose inline volumes are for reading only is asked for no other, also by the calls that a case makes itself.
+#[test]
+fn inline_volume_for_reading_only_is_published_so() {
+    if !has_root() {
+        return;
+    }
+    let lines = "[volume]\ninline = true\ninline_read_only = true\npersistent = false";
+    let ended =
+        run(&["--without=create-delete-volume", "--without=publish-unpublish"], lines, "csi::inline::");
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert_eq!(statuses(&ended)["csi::inline::repeated_unpublish_is_ok"], "passed", "{}", ended.told());
+
+    let trace = ended.directory.path().join("out/cases/csi::inline::repeated_unpublish_is_ok/trace.jsonl");
+    let trace = fs::read_to_string(trace).unwrap();
+    // The case's step names the request.
+    assert!(trace.contains(r#"\"readonly\":true"#), "{trace}");
+
+    let driver = ["--without=create-delete-volume", "--sabotage=publish-ignores-read-only"];
+    let case = "csi::inline::each_repeated_call_succeeds";
+    let ignored = run(&driver, lines, case);
+    assert_eq!(failed(&ignored), [case], "{}", ignored.told());
+    assert!(ignored.stdout.contains("DRV-050"), "{}", ignored.told());
+}
+
 /// A driver that starts only if the disk is mounted that `prepare` has mounted: the disk is there after a reboot. A driver
 /// that keeps its volumes in `/tmp` loses them.
 #[test]

@@ -130,6 +130,8 @@ size = "64MiB"
 # Pods may have its volumes inline, without a claim, and these attributes are theirs.
 # inline = true
 # inline_attributes = { image = "registry.example.com/data:1" }
+# For a driver that refuses an inline volume whose pod may write to it.
+# inline_read_only = true
 
 # Ids of the form that yours have, for things that do not exist.
 # [unknown_ids]

@@ -343,10 +343,13 @@ impl Shared {
         pending: Vec<String>,
         at: Place,
     ) -> Result {
+        let settings = &self.bed.manifest().volume;
         let actual = seen.to_string();
         let expected = for_this_driver(unindented(said.data()), self.bed.stages());
         // A driver may say that it cannot do something now, and is then asked again.
-        let is_as_expected = expected == actual || expected == seen.without_put_off_calls().to_string();
+        let is_as_expected = [&actual, &seen.without_put_off_calls().to_string()].into_iter().any(|actual| {
+            expected == *actual || (settings.inline_read_only && expected == for_writing(actual))
+        });
         if is_as_expected || self.updates(said, &actual) {
             return Ok(());
         }
@@ -407,6 +410,15 @@ fn for_this_driver(story: String, stages: bool) -> String {
     }
 }
 
+/// The story with each volume mounted for writing. DRV-050 judges whether one that is published read-only is.
+fn for_writing(story: &str) -> String {
+    let line = |line: &str| match line.strip_suffix("   ro") {
+        Some(mount) if mount.starts_with("mount  <publish:") => format!("{mount}\n"),
+        _ => format!("{line}\n"),
+    };
+    story.lines().map(line).collect()
+}
+
 /// A story of a source file without the indentation of the code around it.
 fn unindented(data: &str) -> String {
     let Some(text) = data.strip_prefix('\n') else { return data.to_owned() };
@@ -422,6 +434,12 @@ fn unindented(data: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn read_only_publish_is_told_as_one_for_writing() {
+        let story = "csi    Publish data web\nmount  <publish:data/web>   ro\n";
+        assert_eq!(for_writing(story), "csi    Publish data web\nmount  <publish:data/web>\n");
+    }
 
     #[test]
     fn without_staging_the_story_is_the_same_but_for_it() {

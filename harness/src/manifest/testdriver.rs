@@ -28,6 +28,8 @@ struct TestDriver {
 struct InlineVolume {
     #[serde(default)]
     attributes: BTreeMap<String, String>,
+    #[serde(default)]
+    read_only: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,6 +205,7 @@ impl Manifest {
             driver_info.required_mount_option.unwrap_or_default().into_keys().collect();
         if let Some(volume) = inline_volumes.into_iter().next() {
             (self.volume.inline, self.volume.inline_attributes) = (true, volume.attributes);
+            self.volume.inline_read_only = volume.read_only;
         }
         if let Some(class) = storage_class.from_existing_class_name {
             let what = format!("the StorageClass `{class}`");
@@ -308,12 +311,13 @@ DriverInfo:
         let text =
             DRIVER.replace("block: true", "block: false").replace("persistence: true", "persistence: false");
         let text = format!(
-            "{text}  RequiredMountOption: {{noatime: {{}}}}\nInlineVolumes: [{{Attributes: {{a: b}}}}]\n"
+            "{text}  RequiredMountOption: {{noatime: {{}}}}\nInlineVolumes: [{{Attributes: {{a: b}}, ReadOnly: true}}]\n"
         );
         let volume = manifest(&text, "mountOptions: [nosuid]").unwrap().volume;
         assert_eq!((volume.block, volume.persistent, volume.inline), (Some(false), false, true));
         assert_eq!(volume.mount_options, ["noatime", "nosuid"]);
         assert_eq!(volume.inline_attributes, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        assert!(volume.inline_read_only);
     }
 
     #[test]

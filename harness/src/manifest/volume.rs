@@ -38,6 +38,10 @@ pub struct VolumeSettings {
     /// `volumeAttributes` of the inline volumes.
     #[serde(default)]
     pub inline_attributes: BTreeMap<String, String>,
+    /// Whether inline volumes are published read-only, for drivers that refuse any other use of their content. No case
+    /// writes to them if `persistent` is false.
+    #[serde(default)]
+    pub inline_read_only: bool,
     /// Whether the driver has block volumes. By default the driver is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<bool>,
@@ -61,6 +65,7 @@ impl Default for VolumeSettings {
             existing: Vec::new(),
             inline: false,
             inline_attributes: BTreeMap::new(),
+            inline_read_only: false,
             block: None,
             file_system: None,
             persistent: true,

@@ -244,7 +244,8 @@ impl Draft {
                     if has("Ephemeral") {
                         self.table("volume").push("inline = true".to_owned());
                         self.note(
-                            "inline_attributes: what a pod writes as `volumeAttributes` of such a volume"
+                            "inline_attributes, inline_read_only: what a pod writes as `volumeAttributes` and \
+                             `readOnly` of such a volume"
                                 .to_owned(),
                         );
                     }

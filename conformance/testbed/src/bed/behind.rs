@@ -62,8 +62,9 @@ impl Bed {
         self.change_driver(|driver| driver.pod_info = true)?;
         let driver = self.driver_name().into();
         let secret = secret.map(str::to_owned);
-        let attributes = self.manifest().volume.inline_attributes.clone();
-        Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, ..InlineCsi::default() }))
+        let settings = &self.manifest().volume;
+        let (attributes, read_only) = (settings.inline_attributes.clone(), settings.inline_read_only);
+        Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, read_only, ..InlineCsi::default() }))
     }
 
     /// Whether the driver has put a device at its target for reading only: a device that cannot be written, or a

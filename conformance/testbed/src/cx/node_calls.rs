@@ -236,6 +236,9 @@ impl NodeCalls {
         if !self.shared.bed.stages() || self.inline {
             request["stagingTargetPath"] = json!("");
         }
+        if self.inline {
+            request["readonly"] = json!(self.shared.bed.manifest().volume.inline_read_only);
+        }
         request
     }
 
