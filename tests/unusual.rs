@@ -88,6 +88,23 @@ fn inline_volume_for_reading_only_is_published_so() {
     assert!(ignored.stdout.contains("DRV-050"), "{}", ignored.told());
 }
 
+/// A controller that creates no volume has to implement ValidateVolumeCapabilities, and is asked for it.
+#[test]
+fn controller_without_volumes_is_asked_for_its_required_call() {
+    if !has_root() {
+        return;
+    }
+    let fault = serde_json::json!({ "method": "ValidateVolumeCapabilities", "code": 12 });
+    let driver =
+        ["--without=create-delete-volume", "--without=publish-unpublish", &format!("--fault={fault}")];
+    let case = "csi::calls::missing_field_is_invalid_argument";
+    let lacking = run(&driver, "[volume]\ninline = true", case);
+    assert_eq!(failed(&lacking), [case], "{}", lacking.told());
+    assert!(lacking.stdout.contains("DRV-002"), "{}", lacking.told());
+    let whole = run(&driver[..2], "[volume]\ninline = true", case);
+    assert_eq!(whole.code, Some(0), "{}", whole.told());
+}
+
 /// A driver that starts only if the disk is mounted that `prepare` has mounted: the disk is there after a reboot. A driver
 /// that keeps its volumes in `/tmp` loses them.
 #[test]

@@ -196,6 +196,8 @@ impl Bed {
         let calls = reported.map(|(method, ..)| *method).filter(|method| !MAY_BE_EMPTY.contains(method));
         // Several capabilities may report one call.
         let mut calls: Vec<_> = calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect();
+        // Each controller has it, also one without volumes of its own.
+        calls.extend(says.plugin.contains("CONTROLLER_SERVICE").then_some("ValidateVolumeCapabilities"));
         calls.dedup();
         calls
     }
