@@ -113,6 +113,26 @@ async fn repeated_unpublish_is_ok(cx: &mut Cx) -> Result {
     node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])
 }
 
+/// The statistics of an inline volume are those at its target. Those of another path and of another volume are not found.
+///
+/// CSI, NodeGetVolumeStats: NOT_FOUND if a volume of this id does not exist on the path.
+#[case(needs = [Inline, Stats, Root])]
+async fn statistics_need_the_volume_at_the_path(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    let target = node.target("web");
+    node.publish("web").await?.succeeds()?;
+    node.stats(&target).await?.succeeds()?;
+    let above = node.stats(target.parent().unwrap_or(&target)).await?;
+    above
+        .asked("of the directory above the target, where the volume is not,")
+        .is("DRV-085", &["NotFound"])?;
+    let (unknown, codes) = cx.unknown_volume();
+    let request = json!({ "volumeId": unknown, "volumePath": target });
+    let answer = cx.call("NodeGetVolumeStats", request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    node.undo_publish("web").await
+}
+
 /// An inline volume has its data after a restart of the driver, and goes with its target.
 ///
 /// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
