@@ -295,7 +295,7 @@ fn neither_command_nor_socket() {
         expect![[r#"
         exit 2
         --- stderr
-        error: cannot use `driver.toml`: it names neither a `command` nor a `socket`
+        error: cannot use `driver.toml`: it names none of `command`, `image` and `socket`
 
           hint: add `command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]`
     "#]],

@@ -3,6 +3,7 @@
 //! Starts it, keeps its output in a file, notices at once when it exits, and asks the first questions.
 
 mod capabilities;
+mod interpreter;
 mod log;
 mod machine;
 mod preparation;
@@ -68,6 +69,13 @@ pub enum DriverError {
     NoCommand {
         /// The first word of its command.
         program: String,
+    },
+    /// The program is there, and what it needs to start is not.
+    #[error("cannot start the driver: the interpreter of `{program}`, `{interpreter}`, is not there")]
+    NoInterpreter {
+        /// The first word of its command.
+        program: String,
+        interpreter: PathBuf,
     },
     /// The program cannot be executed.
     #[error("cannot start the driver `{program}`")]
@@ -170,6 +178,7 @@ impl DriverError {
             self,
             Self::Exited { .. }
                 | Self::NoCommand { .. }
+                | Self::NoInterpreter { .. }
                 | Self::Start { .. }
                 | Self::NoRoot { .. }
                 | Self::NoDirectory { .. }
@@ -195,6 +204,9 @@ impl DriverError {
             Self::NoCommand { .. } => Some(
                 "a path is relative to the directory of the manifest, with `--driver-cmd` to the current one; \
                  a name without `/` is looked up in PATH",
+            ),
+            Self::NoInterpreter { .. } => Some(
+                "install it, or correct the first line of the script; in a guest, add it to `files` below `[guest]`",
             ),
             Self::NoSocket { names_socket: false, .. } => {
                 Some("the command has to name the socket of the driver: add `{socket}` or `{endpoint}` to it")
@@ -565,6 +577,7 @@ fn launch(
     let mut command = placeholders.fill_command(command);
     let directory = manifest.directory.as_ref().map(|path| PathBuf::from(placeholders.fill(path)));
     let mut env = options.variables.clone();
+    env.extend(manifest.root.iter().flat_map(|_| placeholders.fill_values(&manifest.root_env)));
     env.extend(placeholders.fill_values(&manifest.env));
     if let Some(root) = &manifest.root {
         if !root.is_dir() {

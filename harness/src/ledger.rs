@@ -98,7 +98,8 @@ pub enum Entry {
         /// Its path, which may not exist yet.
         path: PathBuf,
     },
-    /// A directory of logs that the user did not ask for. It goes with the run, unless it is kept.
+    /// A directory of logs that the user did not ask for, or of the driver's unpacked image. It goes with the run, unless
+    /// it is kept.
     Scratch {
         /// Its path. The name contains the run's id, so it belongs to this run.
         path: PathBuf,
@@ -310,9 +311,20 @@ pub const SCRATCH: &str = "volproof-";
 /// The file that says that volproof has made a directory.
 pub const MARK: &str = ".volproof";
 
-/// The name of the directory of logs that a run makes for itself. The janitor removes no other.
+/// The name of the directory of logs that a run makes for itself.
 pub fn scratch_name(run: &str) -> String {
     format!("{SCRATCH}{run}")
+}
+
+/// The name of the directory for a run's unpacked image.
+pub fn image_name(run: &str) -> String {
+    format!("{SCRATCH}{run}-image")
+}
+
+/// Whether a path has the name of a directory that a run makes for itself.
+pub fn is_own(path: &Path, run: &str) -> bool {
+    path.file_name()
+        .is_some_and(|name| name == scratch_name(run).as_str() || name == image_name(run).as_str())
 }
 
 /// The id of the run that keeps its ledger at this path.

@@ -42,13 +42,23 @@ pub struct Manifest {
     /// The name the driver must answer with. Asked of the driver when it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How it is started, with the placeholders `{socket}`, `{endpoint}`, `{node}` and `{state}`.
+    /// How it is started, with the placeholders `{socket}`, `{endpoint}`, `{node}` and `{state}`. With an `image`, words
+    /// that begin with `-` or a placeholder are arguments for the image's entrypoint, and without `command` the image is
+    /// started as it says itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// The driver's container image, which becomes its `root`: an OCI image layout (a directory, or a tarball of one), an
+    /// archive of `docker save`, or a tarball of a root file system. What the image says of command, environment and
+    /// working directory counts where the manifest says nothing; its user does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PathBuf>,
     /// The driver's `/`, such as its unpacked image: the program is looked for there, and the driver
-    /// also sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`.
+    /// also sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`. Commands that prepare see it at `{root}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
+    /// Variables in the environment of the driver in its `root`, and not of the commands below. `env` wins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub root_env: BTreeMap<String, String>,
     /// The directory that it runs in: a path in its `root` if it has one. `{state}` in it is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
@@ -209,11 +219,25 @@ impl Manifest {
     /// # Errors
     /// When it cannot be read, or says something it has no place for.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
+        Self::read_with_image(path, None)
+    }
+
+    /// As [`Manifest::read`], with an image in place of the driver's root and image.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says something it has no place for.
+    pub fn read_with_image(path: &Path, image: Option<&Path>) -> Result<Self, ManifestError> {
         let failed = |source| ManifestError::Read { path: path.to_owned(), source };
         let text = fs::read_to_string(path).map_err(failed)?;
         let directory = std::path::absolute(path).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
-        let mut manifest = Self::parse(yaml::without_mark(&text), path)?;
+        let text = yaml::without_mark(&text);
+        let mut manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
+        if let Some(image) = image {
+            let image = std::path::absolute(image).map_err(failed)?;
+            (manifest.root, manifest.image) = (None, Some(image));
+        }
+        let mut manifest = manifest.checked(path)?;
         manifest.resolve(directory);
         match manifest.host_paths.iter().find(|opened| !opened.exists()) {
             Some(opened) => Err(ManifestError::NoHostPath { path: path.to_owned(), opened: opened.clone() }),
@@ -227,16 +251,26 @@ impl Manifest {
     /// When the text says something a manifest has no place for.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
         let manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
+        manifest.checked(path)
+    }
+
+    fn checked(self, path: &Path) -> Result<Self, ManifestError> {
+        let manifest = self;
         manifest.check_placeholders()?;
         manifest.check_fixtures()?;
+        if manifest.root.is_some() && manifest.image.is_some() {
+            return Err(ManifestError::TwoRoots { path: path.to_owned() });
+        }
         if manifest.starts_controller() && (manifest.socket.is_some() || manifest.controller_socket.is_some())
         {
             return Err(ManifestError::TwoControllers { path: path.to_owned() });
         }
         match (manifest.command.is_empty(), manifest.socket.is_some()) {
-            (true, false) => Err(ManifestError::NoDriver { path: path.to_owned() }),
+            (true, false) if manifest.image.is_none() => {
+                Err(ManifestError::NoDriver { path: path.to_owned() })
+            }
             (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
-            (true, true) if manifest.root.is_some() => {
+            (true, true) if manifest.root.is_some() || manifest.image.is_some() => {
                 Err(ManifestError::RootOfRunning { path: path.to_owned() })
             }
             (true, true) if !manifest.host_paths.is_empty() => {
@@ -251,16 +285,30 @@ impl Manifest {
     /// # Errors
     /// When a quotation mark is never closed.
     pub fn from_command(command: &str) -> Result<Self, ManifestError> {
+        Self::from_command_with_image(command, None)
+    }
+
+    /// As [`Manifest::from_command`]; with an image the program is a path in that.
+    ///
+    /// # Errors
+    /// When a quotation mark is never closed.
+    pub fn from_command_with_image(command: &str, image: Option<&Path>) -> Result<Self, ManifestError> {
         let words = split(command).ok_or_else(|| ManifestError::OpenQuote { command: command.to_owned() })?;
         if words.is_empty() {
             return Err(ManifestError::EmptyCommand);
         }
-        let mut manifest = Self { command: words, ..Self::bare() };
+        let mut manifest = Self { command: words, image: image.map(Path::to_owned), ..Self::bare() };
         manifest.check_placeholders()?;
         if let Ok(here) = std::env::current_dir() {
             manifest.resolve(&here);
         }
         Ok(manifest)
+    }
+
+    /// The manifest of a driver of which only the image is known.
+    pub fn from_image(image: &Path) -> Self {
+        let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
+        Self { image: Some(image), ..Self::bare() }
     }
 
     /// The manifest of a driver that already runs.
@@ -342,8 +390,8 @@ impl Manifest {
     }
 
     fn resolve(&mut self, directory: &Path) {
-        // With a `root`, the program is a path in it.
-        if self.root.is_none() {
+        // With a `root` or an `image`, the program is a path in it.
+        if self.root.is_none() && self.image.is_none() {
             command::resolve(&mut self.command, directory);
             command::resolve(&mut self.controller_command, directory);
             if let Some(own) = self.directory.as_mut().filter(|own| !own.starts_with('{')) {
@@ -352,7 +400,8 @@ impl Manifest {
         }
         self.per_case.resolve(directory);
         self.per_run.resolve(directory);
-        let paths = [&mut self.root, &mut self.socket, &mut self.controller_socket, &mut self.shared_dir];
+        let Self { root, image, socket, controller_socket, shared_dir, .. } = self;
+        let paths = [root, image, socket, controller_socket, shared_dir];
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);
         }

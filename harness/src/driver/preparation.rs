@@ -66,7 +66,7 @@ impl Preparation {
         ledger: Option<Arc<Ledger>>,
     ) -> Result<Self, PreparationError> {
         let DriverOptions { manifest, layout, node, log, .. } = options;
-        let placeholders = Placeholders::new(layout, node, false);
+        let placeholders = Placeholders::new(layout, node, false).beside(manifest.root.as_deref());
         let directory = layout.driver_state();
         let chore = |key: &str, command: &[String]| Chore {
             key: format!("per_case.{key}"),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use contracts::event::{Lifecycle, Role};
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::DriverError;
+use super::{DriverError, interpreter};
 use crate::cgroup::{self, Cgroup};
 use crate::journal::Journal;
 
@@ -71,7 +71,10 @@ impl Process {
     ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => DriverError::NoCommand { program: program.to_owned() },
+            io::ErrorKind::NotFound => match interpreter::missing(Path::new(program)) {
+                Some(interpreter) => DriverError::NoInterpreter { program: program.to_owned(), interpreter },
+                None => DriverError::NoCommand { program: program.to_owned() },
+            },
             _ => DriverError::Start { program: program.to_owned(), source },
         };
         let errors = log.try_clone().map_err(failed)?;

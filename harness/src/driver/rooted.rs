@@ -4,7 +4,9 @@
 //! Mounts below the node's root propagate both ways: what the driver mounts there appears on the node. What the driver
 //! writes to its `/` goes into a layer that ends with it; the directory itself does not change.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -13,10 +15,12 @@ use std::process::{Command, ExitCode};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::CWD;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, unlinkat};
+use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use serde::{Deserialize, Serialize};
 
+use super::interpreter;
 use crate::Layout;
 use crate::manifest::Manifest;
 
@@ -75,8 +79,35 @@ pub(crate) fn main(orders: &str) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let error = Command::new(program).args(arguments).exec();
-    eprintln!("error: cannot start `{program}` in `{root}`: {error}");
+    eprintln!("error: cannot start `{program}` in `{root}`: {}", reason(program, &error));
     ExitCode::FAILURE
+}
+
+/// Why a program of this root cannot be started, with what to do.
+fn reason(program: &str, error: &io::Error) -> String {
+    let path = found(program);
+    match (error.raw_os_error(), path.as_deref().and_then(interpreter::missing)) {
+        (Some(libc::ENOENT), Some(interpreter)) => {
+            let interpreter = interpreter.display();
+            format!("its interpreter `{interpreter}` is not there; add it to the root or image")
+        }
+        (Some(libc::ENOENT), None) => {
+            format!("{error}; `command` in the manifest is a path in the root or image")
+        }
+        (Some(libc::ENOEXEC), _) => {
+            format!("{error}; it is built for another machine, or a script without `#!`")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The file of a program, which is looked for on `PATH` if its name has no slash.
+fn found(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 /// The step that failed, and its error.
@@ -92,15 +123,11 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(at("make all mounts private"))?;
 
     let root = layered(&orders.root, &orders.layers)?;
+    let top = File::open(&root).map_err(at("open it"))?.into();
+    let onto = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     for (path, tree) in seen {
-        let target = inside(&root, path);
-        let made = match path.is_dir() {
-            true => fs::create_dir_all(&target),
-            false => target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&target, "")),
-        };
-        made.map_err(at(format!("make `{}`", path.display())))?;
-        move_mount(&tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(at(format!("mount `{}` in it", path.display())))?;
+        let target = place(&top, path).map_err(at(format!("make `{}`", path.display())))?;
+        move_mount(&tree, "", &target, "", onto).map_err(at(format!("mount `{}` in it", path.display())))?;
     }
     nix::unistd::chdir(&root).map_err(at("enter it"))?;
     nix::unistd::pivot_root(".", ".").map_err(at("pivot to it"))?;
@@ -109,14 +136,46 @@ fn enter(orders: &Orders) -> Result<(), Failed> {
     nix::unistd::chdir(&orders.directory).map_err(at(format!("enter the working directory `{directory}`")))
 }
 
-/// The path below `root`, before that becomes `/`. `/var/run` stands for `/run` if it is a link, as in most images: the
-/// link is absolute and would lead out of `root`.
-fn inside(root: &Path, path: &Path) -> PathBuf {
-    let path = match path.strip_prefix("/var/run") {
-        Ok(below) if root.join("var/run").is_symlink() => Path::new("run").join(below),
-        _ => path.strip_prefix("/").unwrap_or(path).to_owned(),
+/// The place of a path of the machine in the root before that becomes `/`, made if it is missing.
+fn place(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    if path.is_dir() {
+        return directory(root, path);
+    }
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let parent = directory(root, path.parent().unwrap_or(Path::new("/")))?;
+    match opened(root, path, OFlags::PATH) {
+        Err(Errno::NOENT) => {}
+        found => return found,
+    }
+    remove_link(&parent, name)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
+    opened(root, path, OFlags::PATH)
+}
+
+fn directory(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let (Err(Errno::NOENT), Some(name)) = (opened(root, path, flags), path.file_name()) else {
+        return opened(root, path, flags);
     };
-    root.join(path)
+    let parent = directory(root, path.parent().unwrap_or(Path::new("/")))?;
+    remove_link(&parent, name)?;
+    mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+    opened(root, path, flags)
+}
+
+/// Opens a path as if the root were `/`: images have absolute links, which would lead out of it.
+fn opened(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Removes a link that leads nowhere, such as `/etc/resolv.conf` in many images.
+fn remove_link(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
+    }
 }
 
 fn cloned(path: &Path) -> Result<OwnedFd, Failed> {

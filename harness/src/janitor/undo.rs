@@ -119,7 +119,7 @@ fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
         if is_kept(path, entries) {
             continue;
         }
-        if path.file_name() != Some(ledger::scratch_name(&run).as_ref()) {
+        if !ledger::is_own(path, &run) {
             undone.left.push(format!("{}: not a directory of run {run}", path.display()));
             continue;
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::nearest;
 
 /// Names that a word of the command may have in braces.
-pub(super) const PLACEHOLDERS: [&str; 5] = ["socket", "endpoint", "node", "state", "kubeconfig"];
+pub(super) const PLACEHOLDERS: [&str; 6] = ["socket", "endpoint", "node", "state", "kubeconfig", "root"];
 
 /// The first `{name}` that is no placeholder, with the nearest known one.
 ///
@@ -24,7 +24,8 @@ pub(super) fn names<'a>(words: impl IntoIterator<Item = &'a str>) -> impl Iterat
 
 /// Makes the program's path absolute. One without a slash is looked for on PATH, as a shell does.
 pub(super) fn resolve(command: &mut [String], directory: &Path) {
-    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+    let is_path = |program: &&mut String| program.contains('/') && !program.starts_with("{root}");
+    if let Some(program) = command.first_mut().filter(is_path) {
         let path = directory.join(&*program);
         *program = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
     }

@@ -33,13 +33,17 @@ pub enum ManifestError {
         source: Problem,
     },
     /// It says neither how to start the driver nor where it is.
-    #[error("cannot use `{path}`: it names neither a `command` nor a `socket`")]
+    #[error("cannot use `{path}`: it names none of `command`, `image` and `socket`")]
     NoDriver { path: PathBuf },
     #[error("cannot use `{path}`: it names a `command` and a `socket`, of which only one can be meant")]
     TwoDrivers { path: PathBuf },
     /// It says which root a driver is to have that runs already.
-    #[error("cannot use `{path}`: it names a `root`, and the driver behind its `socket` has one already")]
+    #[error(
+        "cannot use `{path}`: it names a `root` or an `image`, and the driver behind its `socket` has its root already"
+    )]
     RootOfRunning { path: PathBuf },
+    #[error("cannot use `{path}`: it names a `root` and an `image`, of which only one can be meant")]
+    TwoRoots { path: PathBuf },
     /// It opens paths of the machine to a driver that has all of it.
     #[error(
         "cannot use `{path}`: it names `host_paths`, and the driver behind its `socket` has the whole machine"
@@ -100,8 +104,8 @@ impl ManifestError {
         match self {
             Self::Invalid { source, .. } => source.hint.clone(),
             Self::NoDriver { .. } => Some(format!("add {EXAMPLE}")),
-            Self::TwoDrivers { .. } => Some("remove one of the two".to_owned()),
-            Self::RootOfRunning { .. } => Some("remove `root`".to_owned()),
+            Self::TwoDrivers { .. } | Self::TwoRoots { .. } => Some("remove one of the two".to_owned()),
+            Self::RootOfRunning { .. } => Some("remove `root` and `image`".to_owned()),
             Self::HostPathsOfRunning { .. } => Some("remove `host_paths`".to_owned()),
             Self::NoHostPath { opened, .. } => {
                 Some(format!("make `{}` first, or remove it", opened.display()))

@@ -56,8 +56,21 @@ impl Placeholders {
             ("node", node.to_owned()),
             ("state", layout.driver_state().to_string_lossy().into_owned()),
             ("kubeconfig", layout.kubeconfig().to_string_lossy().into_owned()),
+            // The driver sees its root as this.
+            ("root", "/".to_owned()),
         ];
         Self { values }
+    }
+
+    /// The same for a command beside the driver, which sees the driver's root at this path.
+    #[must_use]
+    pub fn beside(mut self, root: Option<&Path>) -> Self {
+        let root = root.unwrap_or(Path::new("/")).to_string_lossy();
+        self.values
+            .iter_mut()
+            .filter(|(name, _)| *name == "root")
+            .for_each(|(_, value)| *value = root.clone().into());
+        self
     }
 
     /// A text with its placeholders replaced.

@@ -87,7 +87,7 @@ fn kind(rust: &str) -> String {
 fn reference_has_each_field_of_a_manifest() {
     let mut page = "# The manifest of a driver\n\n\
         What volproof must know about a driver and cannot ask it: `driver.toml`, used with `--driver driver.toml`. \
-        `volproof init` writes one with\ncomments. No key is required but `command` or `socket`; an unknown key is an \
+        `volproof init` writes one with\ncomments. No key is required but `command`, `image` or `socket`; an unknown key is an \
         error that names the nearest one. In texts the words\n`{socket}`, `{endpoint}`, `{node}`, `{state}` and `{root}` \
         in braces are replaced. This page is made from the types that read the manifest.\n"
         .to_owned();

@@ -134,7 +134,7 @@ fn manifest_needs_either_a_command_or_a_socket() {
     check(
         "name = \"x\"\n",
         expect![[r#"
-            error: cannot use `driver.toml`: it names neither a `command` nor a `socket`
+            error: cannot use `driver.toml`: it names none of `command`, `image` and `socket`
             hint: add `command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]`
         "#]],
     );
@@ -148,10 +148,41 @@ fn manifest_needs_either_a_command_or_a_socket() {
     check(
         "root = \"x\"\nsocket = \"y\"\n",
         expect![[r#"
-            error: cannot use `driver.toml`: it names a `root`, and the driver behind its `socket` has one already
-            hint: remove `root`
+            error: cannot use `driver.toml`: it names a `root` or an `image`, and the driver behind its `socket` has its root already
+            hint: remove `root` and `image`
         "#]],
     );
+    check(
+        "root = \"x\"\nimage = \"y\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names a `root` and an `image`, of which only one can be meant
+            hint: remove one of the two
+        "#]],
+    );
+}
+
+#[test]
+fn program_of_an_image_is_a_path_in_that() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("driver.toml");
+    std::fs::write(&file, "command = [\"./driver\"]\nroot = \"unpacked\"\n").expect("a file");
+    let image = dir.path().join("driver.tar");
+    let manifest = Manifest::read_with_image(&file, Some(&image)).expect("the image is in place of the root");
+    assert_eq!(manifest.command, ["./driver"]);
+    assert_eq!((manifest.root, manifest.image), (None, Some(image.clone())));
+    std::fs::write(&file, "image = \"driver.tar\"\n").expect("a file");
+    let manifest = Manifest::read(&file).expect("an image says how it is started");
+    assert_eq!((manifest.command.len(), manifest.image), (0, Some(image.clone())));
+    let manifest = Manifest::from_command_with_image("./driver --x", Some(&image)).expect("a command");
+    assert_eq!(manifest.command, ["./driver", "--x"]);
+}
+
+#[test]
+fn root_is_another_path_for_commands_beside_the_driver() {
+    let driver = Placeholders::new(&Layout::standard(), "node-1", false);
+    assert_eq!(driver.fill("{root}"), "/");
+    assert_eq!(driver.clone().beside(Some(Path::new("/tmp/image"))).fill("{root}/etc"), "/tmp/image/etc");
+    assert_eq!(driver.beside(None).fill("{root}etc"), "/etc");
 }
 
 #[test]
@@ -174,7 +205,7 @@ fn unknown_placeholder_is_an_error_with_the_nearest_one() {
         "command = [\"x\", \"{kubelet_directory}\"]\n",
         expect![[r#"
             error: cannot use the command: there is no placeholder `{kubelet_directory}`
-            hint: known here: {socket}, {endpoint}, {node}, {state}, {kubeconfig}
+            hint: known here: {socket}, {endpoint}, {node}, {state}, {kubeconfig}, {root}
         "#]],
     );
     assert!(matches!(Manifest::from_command("x {sock}"), Err(ManifestError::UnknownPlaceholder { .. })));
