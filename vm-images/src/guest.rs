@@ -18,7 +18,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::initramfs::{MODULE_DIR, MODULE_ORDER};
-use crate::protocol::{CONTROL_PORT, DATA_PORT, Order, Told};
+use crate::protocol::{CONTROL_PORT, DATA_PORT, DRIVER_ROOT, Order, Told};
 
 mod applet;
 mod mount_nfs;
@@ -90,6 +90,9 @@ fn come_up() -> BTreeMap<String, String> {
     }
     mount_all();
     let module_errors = load_modules(Path::new(MODULE_ORDER));
+    if let Some(disk) = read_only_disk(Path::new("/sys/block")) {
+        mount_driver_root(&disk);
+    }
     loopback_up();
     module_errors
 }
@@ -151,6 +154,29 @@ fn mount_all() {
     }
     for (to, at) in LINKS {
         let _ = std::os::unix::fs::symlink(to, at);
+    }
+}
+
+/// The disk that can only be read. A guest has at most one, with the driver's root.
+fn read_only_disk(disks: &Path) -> Option<PathBuf> {
+    let disks = fs::read_dir(disks).ok()?.flatten();
+    let is_read_only = |disk: &fs::DirEntry| {
+        disk.file_name().to_string_lossy().starts_with("vd")
+            && fs::read_to_string(disk.path().join("ro")).is_ok_and(|said| said.trim() == "1")
+    };
+    let disk = disks.into_iter().find(is_read_only)?;
+    Some(Path::new("/dev").join(disk.file_name()))
+}
+
+/// Without its root the driver is not started, which is reported there.
+fn mount_driver_root(disk: &Path) {
+    let mounted = fs::create_dir_all(DRIVER_ROOT).and_then(|()| {
+        let flags = MsFlags::MS_RDONLY;
+        mount(Some(disk), DRIVER_ROOT, Some("ext4"), flags, None::<&str>).map_err(io::Error::from)
+    });
+    if let Err(error) = mounted {
+        let _ = fs::remove_dir(DRIVER_ROOT);
+        eprintln!("guest: cannot mount the driver's root: {error}");
     }
 }
 
@@ -278,6 +304,18 @@ fn power_off() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disk_of_the_driver_is_the_one_that_can_only_be_read() {
+        let disks = tempfile::tempdir().unwrap();
+        for (name, read_only) in [("loop0", "1"), ("vda", "0"), ("vdb", "1")] {
+            fs::create_dir(disks.path().join(name)).unwrap();
+            fs::write(disks.path().join(name).join("ro"), format!("{read_only}\n")).unwrap();
+        }
+        assert_eq!(read_only_disk(disks.path()), Some(PathBuf::from("/dev/vdb")));
+        fs::write(disks.path().join("vdb/ro"), "0\n").unwrap();
+        assert_eq!(read_only_disk(disks.path()), None);
+    }
 
     #[test]
     fn files_below_the_directory_for_temporary_files_are_not_mounted_over() {

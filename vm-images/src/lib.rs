@@ -26,4 +26,5 @@ pub mod modules;
 pub mod outfit;
 pub mod protocol;
 pub mod qemu;
+pub mod root_disk;
 mod unpack;

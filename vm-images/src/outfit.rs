@@ -19,6 +19,9 @@ use crate::kernel::{KernelError, KernelFiles};
 /// Raise this number when a change of this code, and of no input file, changes the contents of a guest.
 const VERSION: u32 = 1;
 
+/// The file of a guest that a run holds while it uses the guest.
+const RELEASE: &str = "release";
+
 /// The number of guests that the cache keeps beside the one in use.
 const KEPT: usize = 5;
 
@@ -120,7 +123,7 @@ const TOOLS: &[&str] = &[
 ];
 
 /// The machine's directories of programs.
-const PROGRAM_DIRS: &[&str] =
+pub(crate) const PROGRAM_DIRS: &[&str] =
     &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Configuration files of this machine that tools read, if it has them.
@@ -184,12 +187,12 @@ impl Outfit {
         let guests = cache.dir("guests")?;
         let dir = guests.join(self.key()?);
         for _ in 0..3 {
-            if !dir.join("release").is_file() {
+            if !dir.join(RELEASE).is_file() {
                 self.build(&guests, &dir)?;
             }
             // Another run may have removed the guest since: then build it again.
             if let Some(fitted) = hold(&dir)? {
-                tidy(&guests, &dir);
+                tidy(&guests, &dir, RELEASE, KEPT);
                 return Ok(fitted);
             }
         }
@@ -224,7 +227,7 @@ impl Outfit {
         for (name, content) in [
             ("vmlinuz", &kernel.image),
             ("root.cpio", &root),
-            ("release", &kernel.release.clone().into_bytes()),
+            (RELEASE, &kernel.release.clone().into_bytes()),
         ] {
             let path = part.path().join(name);
             fs::write(&path, content).map_err(io(&path))?;
@@ -294,7 +297,7 @@ fn tools() -> impl Iterator<Item = (&'static str, PathBuf)> {
 }
 
 fn hold(dir: &Path) -> Result<Option<BuiltGuest>, OutfitError> {
-    let path = dir.join("release");
+    let path = dir.join(RELEASE);
     let held = match File::open(&path) {
         Ok(held) => held,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -310,18 +313,18 @@ fn hold(dir: &Path) -> Result<Option<BuiltGuest>, OutfitError> {
     Ok(Some(BuiltGuest { dir: dir.to_owned(), release, _held: held }))
 }
 
-/// Removes the guests that were unused for longest. A guest that a run holds stays. A failed removal is ignored: it
-/// only costs space.
-fn tidy(guests: &Path, used: &Path) {
-    let entries = fs::read_dir(guests).into_iter().flatten().flatten().map(|entry| entry.path());
+/// Removes the directories of the cache that were unused for longest, but for `kept` of them. One whose file `held` a run
+/// holds stays. A failed removal is ignored: it only costs space.
+pub(crate) fn tidy(all: &Path, used: &Path, held: &str, kept: usize) {
+    let entries = fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut others: Vec<(SystemTime, PathBuf)> = entries
         .filter(|path| path != used)
-        .filter_map(|path| Some((fs::metadata(path.join("release")).ok()?.modified().ok()?, path)))
+        .filter_map(|path| Some((fs::metadata(path.join(held)).ok()?.modified().ok()?, path)))
         .collect();
     others.sort();
-    let excess = others.len().saturating_sub(KEPT);
+    let excess = others.len().saturating_sub(kept);
     for (_, path) in others.into_iter().take(excess) {
-        let Ok(file) = File::open(path.join("release")) else { continue };
+        let Ok(file) = File::open(path.join(held)) else { continue };
         if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -351,7 +354,7 @@ mod tests {
         let all: Vec<PathBuf> = (0..8).map(|n| made(dir.path(), &format!("guest-{n}"), n)).collect();
         let held = File::open(all[0].join("release")).unwrap();
         held.lock_shared().unwrap();
-        tidy(dir.path(), &all[7]);
+        tidy(dir.path(), &all[7], RELEASE, KEPT);
         let left: Vec<bool> = all.iter().map(|path| path.exists()).collect();
         assert_eq!(left, [true, false, true, true, true, true, true, true]);
     }

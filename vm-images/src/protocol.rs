@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const CONTROL_PORT: &str = "volproof.control";
 /// Name of the data port.
 pub const DATA_PORT: &str = "volproof.data";
+/// Where a guest has the driver's root, if it boots with a disk of that.
+pub const DRIVER_ROOT: &str = "/driver-root";
 
 /// An order of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -32,7 +32,7 @@ mod snapshot;
 pub use accelerator::{Accelerator, Verdict, probe};
 pub use disk::Disk;
 pub use log::{KernelTrouble, complaints_in, trouble_in};
-pub use machine::Machine;
+pub use machine::{Machine, WITHIN};
 pub use shell::shell;
 pub use snapshot::SnapshotError;
 
@@ -65,6 +65,10 @@ pub struct Boot {
     pub accelerator: Accelerator,
     /// Disks that outlive the guest, as raw files.
     pub disks: Vec<PathBuf>,
+    /// The disk with the driver's root, which the guest only reads.
+    pub root: Option<PathBuf>,
+    /// How long the guest may take until it is up.
+    pub within: Duration,
 }
 
 /// An error of booting, or the end of a guest.
@@ -74,7 +78,7 @@ pub enum GuestError {
     #[error("cannot start `{qemu}`")]
     Start { qemu: PathBuf, source: io::Error },
     /// The guest did not say hello in time.
-    #[error("the guest did not come up within {}s: {last}", within.as_secs())]
+    #[error("the guest did not come up within {within:?}: {last}")]
     NoHello {
         /// The time limit.
         within: Duration,
@@ -415,8 +419,13 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     .map(|word| (*word).to_owned())
     .collect();
     arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
-    for disk in &boot.disks {
-        arguments.extend(["-drive".to_owned(), format!("file={},format=raw,if=virtio", disk.display())]);
+    // The other disks come first: a case finds its own by its number.
+    let disks =
+        boot.disks.iter().map(|disk| (disk, "")).chain(boot.root.iter().map(|root| (root, ",readonly=on")));
+    for (disk, mode) in disks {
+        // A comma in the name of a file is doubled.
+        let file = disk.display().to_string().replace(',', ",,");
+        arguments.extend(["-drive".to_owned(), format!("file={file},format=raw,if=virtio{mode}")]);
     }
     arguments
 }

@@ -87,6 +87,8 @@ fn prepare() -> Result<Prepared, String> {
         memory_mib: 512,
         accelerator: Accelerator::Tcg,
         disks: Vec::new(),
+        root: None,
+        within: WITHIN,
     };
     Ok(Prepared { boot, directory: Arc::new(dir) })
 }

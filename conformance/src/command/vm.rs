@@ -4,6 +4,7 @@ mod prepare;
 mod probe;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use harness::facts::Facts;
@@ -16,7 +17,8 @@ use super::Exit;
 use crate::terminal::say;
 use runner::exit_code;
 
-pub(super) use prepare::{Chosen, at_hand, chosen, guests, packed};
+pub(super) use prepare::{Chosen, Contents, at_hand, chosen, guests, packed, root_disk};
+pub(super) use probe::does_not_boot;
 
 /// Fetch kernels for guests, try what this machine can run, or look around in one.
 #[derive(Debug, Args)]
@@ -34,7 +36,11 @@ enum Command {
         kernels: Vec<String>,
     },
     /// Say what guests this machine can run, by booting one of each kernel that is here
-    Probe,
+    Probe {
+        /// How long a guest may take to boot, such as 5m
+        #[arg(long, value_name = "TIME", default_value = "120s", value_parser = super::run::span)]
+        boot_timeout: Duration,
+    },
     /// Boot a guest and give a shell in it
     Shell {
         /// NAME, or a FILE.deb
@@ -46,7 +52,7 @@ enum Command {
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     match &flags.command {
         Command::Fetch { kernels } => fetch(kernels),
-        Command::Probe => probe::run(),
+        Command::Probe { boot_timeout } => probe::run(*boot_timeout),
         Command::Shell { kernel } => shell(kernel.as_deref()),
     }
 }
@@ -104,7 +110,7 @@ fn fetched(cache: &Cache, kernel: &Kernel) -> Result<&'static str, fetch::FetchE
 fn shell(kernel: Option<&str>) -> Result<u8, Exit> {
     let asked: Vec<String> = kernel.iter().map(|name| (*name).to_owned()).collect();
     let kernel = chosen(&asked)?.remove(0);
-    let kind = prepare::kind(kernel, vec![], &["__guest", "shell"])?;
+    let kind = prepare::kind(kernel, Contents::empty(qemu::WITHIN), &["__guest", "shell"])?;
     let ended = qemu::shell(kind.machine.boot()).map_err(|error| anyhow::anyhow!(error))?;
     match ended.success() {
         true => Ok(exit_code::OK),

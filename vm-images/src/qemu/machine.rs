@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::{Boot, Guest, GuestError};
 use crate::protocol::Told;
 
-/// The time for a guest to boot: it is slow under emulation and on a busy machine.
-const WITHIN: Duration = Duration::from_secs(120);
+/// The time for a guest to boot unless another is chosen: it is slow under emulation and on a busy machine.
+pub const WITHIN: Duration = Duration::from_secs(120);
 
 /// A kind of guest: its boot settings, and the snapshot of a booted one.
 #[derive(Debug)]
@@ -59,8 +59,9 @@ impl Machine {
 
     /// A guest by a cold boot, even if a snapshot is kept.
     pub fn cold(&self, unwanted: &dyn Fn() -> bool) -> Result<(Guest, Told), GuestError> {
-        let (mut guest, hello) = Guest::boot(&self.boot, WITHIN, unwanted)?;
-        guest.set_clock(WITHIN, unwanted)?;
+        let within = self.boot.within;
+        let (mut guest, hello) = Guest::boot(&self.boot, within, unwanted)?;
+        guest.set_clock(within, unwanted)?;
         Ok((guest, hello))
     }
 }

@@ -28,10 +28,11 @@ pub enum SnapshotError {
 }
 
 impl Boot {
-    /// Names a snapshot by all it depends on: kernel, root, emulator, and every argument. A file is known by
+    /// Names a snapshot by all it depends on: kernel, roots, emulator, and every argument. A file is known by
     /// its place, size and age; one that is written anew is another.
     pub fn snapshot_key(&self) -> Result<String, SnapshotError> {
         let mut hash = Sha256::new();
+        // The time of the driver's root changes with each use, and its content never.
         for path in [&self.kernel, &self.initramfs, &self.qemu] {
             let meta =
                 fs::metadata(path).map_err(|source| SnapshotError::Io { path: path.clone(), source })?;

@@ -52,9 +52,9 @@ impl Machine {
     pub(super) fn lacked(&self, report: &CaseReport, ended: Option<&io::Result<Ended>>) -> Option<String> {
         let not_started = match ended {
             Some(Err(error)) => error.raw_os_error().and_then(of_error),
-            Some(Ok(Ended::Lost(why))) => {
-                Some(format!("the guest of the case was lost: {why}; run it again with fewer --jobs"))
-            }
+            Some(Ok(Ended::Lost(why))) => Some(format!(
+                "the guest of the case was lost: {why}; run it again with fewer --jobs, or a longer --boot-timeout"
+            )),
             _ => None,
         };
         not_started

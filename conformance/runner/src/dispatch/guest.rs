@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use vm_images::outfit::BuiltGuest;
 use vm_images::protocol::Run;
 use vm_images::qemu::{Accelerator, Boot, Disk, Machine, Verdict};
+use vm_images::root_disk::RootDisk;
 
 use super::lane::{Ended, GRACE};
 use crate::event::Status;
@@ -59,6 +60,8 @@ pub struct Kind {
     pub machine: Machine,
     /// Their files; held so that no other run removes them.
     pub fitted: Arc<BuiltGuest>,
+    /// The disk with the driver's root, held likewise.
+    pub root: Option<Arc<RootDisk>>,
     /// The accelerator, with the reason.
     pub verdict: Verdict,
 }
@@ -234,7 +237,8 @@ impl Kind {
     fn with_disk(&self, disk: &Disk) -> Self {
         let boot = Boot { disks: vec![disk.path()], ..self.machine.boot().clone() };
         let machine = Machine::new(boot, &self.fitted.dir);
-        Self { machine, fitted: Arc::clone(&self.fitted), verdict: self.verdict.clone() }
+        let (fitted, root) = (Arc::clone(&self.fitted), self.root.clone());
+        Self { machine, fitted, root, verdict: self.verdict.clone() }
     }
 }
 

@@ -3,17 +3,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use harness::manifest::{Manifest, Secrets};
 use vm_images::cache::Cache;
 use vm_images::fetch;
 use vm_images::images::Images;
 use vm_images::outfit::{BuiltGuest, Outfit};
+use vm_images::protocol::DRIVER_ROOT;
 use vm_images::qemu::{self, Boot, Machine, Verdict};
+use vm_images::root_disk::{self, RootDisk, RootDiskError};
 
+use super::super::image::DriverImage;
 use super::super::{Exit, on_path};
-use runner::dispatch::Guests;
 use runner::dispatch::guest::Kind;
+use runner::dispatch::{Guests, Ledger};
 use testbed::failure::chain;
 
 /// The memory of a guest in MiB. Memory that it does not use costs nothing.
@@ -76,14 +80,29 @@ pub(super) fn emulator() -> Result<PathBuf, Exit> {
     })
 }
 
+/// What a guest has beside its kernel, and how long it may take to boot.
+#[derive(Debug)]
+pub(in crate::command) struct Contents {
+    pub(in crate::command) files: Vec<PathBuf>,
+    pub(in crate::command) root: Option<RootDisk>,
+    pub(in crate::command) within: Duration,
+}
+
+impl Contents {
+    pub(super) fn empty(within: Duration) -> Self {
+        Self { files: vec![], root: None, within }
+    }
+}
+
 /// Builds missing images, and finds out whether KVM or emulation will run the guests.
-pub(in crate::command) async fn guests(kernel: Chosen, files: Vec<PathBuf>) -> Result<Guests, Exit> {
-    let kind = tokio::task::spawn_blocking(move || kind(kernel, files, &["__guest"])).await;
+pub(in crate::command) async fn guests(kernel: Chosen, contents: Contents) -> Result<Guests, Exit> {
+    let kind = tokio::task::spawn_blocking(move || kind(kernel, contents, &["__guest"])).await;
     Ok(Guests::new(kind.map_err(|error| Exit::environment(error.to_string()))??))
 }
 
 /// A kind of guest whose PID 1 gets these arguments.
-pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result<Kind, Exit> {
+pub(super) fn kind(kernel: Chosen, contents: Contents, init: &[&str]) -> Result<Kind, Exit> {
+    let Contents { files, root, within } = contents;
     let qemu = emulator()?;
     let cache = cache()?;
     let program = std::env::current_exe().map_err(|error| Exit::environment(error.to_string()))?;
@@ -91,11 +110,13 @@ pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result
     let outfit = Outfit { packages: kernel.packages, program, files };
     let fitted = outfit.build_or_reuse(&cache).map_err(|error| failed(chain(&error)))?;
     let boot = boot(&fitted, qemu, init);
+    let boot = Boot { root: root.as_ref().map(RootDisk::path), within, ..boot };
     let kept = cache.dir("guests").map_err(|error| failed(chain(&error)))?.join("accelerator");
     let verdict = verdict(&boot, &kept);
     let boot = Boot { accelerator: verdict.accelerator, ..boot };
-    let machine = Machine::new(boot, &fitted.dir);
-    Ok(Kind { machine, fitted: Arc::new(fitted), verdict })
+    // Snapshots of guests with a driver's root go with that.
+    let machine = Machine::new(boot, root.as_ref().map_or(&fitted.dir, RootDisk::dir));
+    Ok(Kind { machine, fitted: Arc::new(fitted), root: root.map(Arc::new), verdict })
 }
 
 fn boot(fitted: &BuiltGuest, qemu: PathBuf, init: &[&str]) -> Boot {
@@ -107,6 +128,8 @@ fn boot(fitted: &BuiltGuest, qemu: PathBuf, init: &[&str]) -> Boot {
         memory_mib: MEMORY,
         accelerator: qemu::Accelerator::Tcg,
         disks: vec![],
+        root: None,
+        within: qemu::WITHIN,
     }
 }
 
@@ -116,18 +139,58 @@ fn verdict(boot: &Boot, kept: &Path) -> Verdict {
     qemu::probe(&answering, kept)
 }
 
+/// The disk with the driver's root, if the driver has one; the manifest gets the place of that in a guest.
+pub(in crate::command) async fn root_disk(
+    manifest: &mut Manifest,
+    image: Option<&DriverImage>,
+    ledger: &Ledger,
+) -> Result<Option<RootDisk>, Exit> {
+    let cache = cache()?;
+    let place = Path::new(DRIVER_ROOT);
+    let (name, root) = match (image, manifest.root.replace(place.to_owned())) {
+        (Some(image), _) => {
+            image.adopt(manifest, place)?;
+            let name = image.name();
+            // The name is that of the content: a disk that is there makes it unnecessary to unpack the image.
+            if let Some(disk) = RootDisk::cached(&cache, &name).map_err(no_disk)? {
+                return Ok(Some(disk));
+            }
+            (name, image.root(ledger).await?.to_owned())
+        }
+        (None, Some(root)) if root.is_dir() => (root_disk::name_of(&root).map_err(no_disk)?, root),
+        (None, Some(root)) => {
+            return Err(Exit::usage(format!("the driver's root `{}` is not a directory", root.display()))
+                .hint("an image that is not unpacked is given as `image = \"FILE\"`"));
+        }
+        (None, None) => {
+            manifest.root = None;
+            return Ok(None);
+        }
+    };
+    let made = tokio::task::spawn_blocking(move || match RootDisk::cached(&cache, &name)? {
+        Some(disk) => Ok(disk),
+        None => RootDisk::make(&cache, &name, &root),
+    });
+    let made = made.await.map_err(|error| Exit::environment(error.to_string()))?;
+    made.map(Some).map_err(no_disk)
+}
+
+fn no_disk(error: RootDiskError) -> Exit {
+    let hint = error.hint();
+    Exit::environment("cannot take the driver's root into a guest").details(chain(&error)).maybe_hint(hint)
+}
+
 /// The files that a guest needs for this driver: its program, the manifest's files, and its secrets. A program that is
 /// found on `PATH` gets its whole path in the manifest.
 pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>, Exit> {
-    if let Some(root) = &manifest.root {
-        let message = format!("cannot take the driver's root `{}` into a guest", root.display());
-        return Err(Exit::environment(message).hint("run its cases on this machine: --tier host"));
-    }
     let mut files = manifest.guest.files.clone();
-    let Manifest { command, controller_command, per_case, .. } = manifest;
-    let commands = [command, controller_command, &mut per_case.prepare, &mut per_case.cleanup];
-    let programs = commands.into_iter().filter_map(|command| command.first_mut());
-    for program in programs.filter(|program| *program != "/proc/self/exe") {
+    let Manifest { command, controller_command, per_case, root, .. } = manifest;
+    // Programs in the driver's root are in the guest already.
+    let of_driver = [command, controller_command].into_iter().filter(|_| root.is_none());
+    let commands = of_driver.chain([&mut per_case.prepare, &mut per_case.cleanup]);
+    let programs = commands.filter_map(|command| command.first_mut());
+    let is_brought = |program: &&mut String| *program != "/proc/self/exe" && !program.starts_with("{root}");
+    for program in programs.filter(is_brought) {
         let path = match program.contains('/') {
             true => Some(PathBuf::from(&*program)).filter(|path| path.is_file()),
             false => on_path(program),
