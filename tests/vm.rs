@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests::{Ended, Process, Residue, Volproof};
+use tests::{Ended, Process, Residue, Volproof, image_with_fake_csi};
 
 /// An emulated guest takes minutes to boot on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -207,6 +207,48 @@ fn export_of_the_manifest_is_served_in_each_case_of_a_guest() {
     let run = guests().file("driver.toml", EXPORTS).args("run --tier vm --driver driver.toml --jobs 1");
     let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
     assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+fn a_driver_in_its_image_has_its_root_in_a_guest() {
+    if !has_guests() {
+        return;
+    }
+    let volproof = guests();
+    image_with_fake_csi(volproof.directory());
+    // What prepares beside it sees its root, and is a program of the guest.
+    let manifest = r#"
+image = "image"
+command = ["--endpoint={endpoint}", "--node={node}", "--state-dir={state}"]
+[per_case]
+prepare = ["/bin/sh", "-c", "test -e /init && test -f {root}/driver.sh"]
+"#;
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let ended = volproof
+        .file("driver.toml", manifest)
+        .env(name, &mark)
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out --boot-timeout 5m csi::publish csi::lifecycle::file_system_is_set_up_and_torn_down")
+        .run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert!(ended.results().cases().len() > 2, "{}", ended.told());
+    ended.leaves_nothing(&before, &mark, PATIENCE);
+}
+
+#[test]
+fn guest_that_does_not_boot_in_time_says_what_would_help() {
+    if !has_guests() {
+        return;
+    }
+    let debs = cache().join("debs").read_dir().expect("it was fetched").flatten().map(|deb| deb.path());
+    let kernel = debs.into_iter().find(|deb| deb.to_string_lossy().contains("linux-image-6.1."));
+    // With a cache of its own, in which no snapshot is kept: a guest from that needs no boot.
+    let volproof = Volproof::new().args("run --tier vm --boot-timeout 10ms csi::publish --kernel");
+    let ended = volproof.arg(kernel.expect("it was fetched")).run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    for words in ["cannot boot a guest", "did not come up within", "it runs by ", "hint: --boot-timeout"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.told());
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod compare;
 mod doctor;
 mod enter;
 mod explain;
+mod image;
 mod init;
 mod list;
 mod look;

@@ -7,6 +7,7 @@
 mod contained;
 mod environment;
 mod hostile;
+mod image;
 mod interrupt;
 mod keep;
 mod leaks;

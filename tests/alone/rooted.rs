@@ -1,34 +1,12 @@
 //! A driver with a root directory of its own, as from its image: it starts there, mounts on the node, and its writes to its
 //! root do not change the directory.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serial_test::serial;
-use tests::{Residue, Volproof, built, has_root, settle};
+use tests::{Residue, Volproof, built, has_root, root_with, settle};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
-/// A root directory with these programs and the libraries they need, each where it is on this machine.
-fn root_with(directory: &Path, programs: &[&Path]) -> PathBuf {
-    let root = directory.join("root:fs");
-    let place = |file: &Path| {
-        let target = root.join(file.strip_prefix("/").expect("an absolute path"));
-        fs::create_dir_all(target.parent().expect("below the root")).expect("a directory");
-        fs::copy(file, target).expect("a file can be copied");
-    };
-    for program in programs {
-        place(program);
-        let told = Command::new("ldd").arg(program).output().expect("ldd can be started");
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        told.split_whitespace()
-            .filter(|word| word.starts_with('/'))
-            .for_each(|library| place(Path::new(library)));
-    }
-    fs::create_dir_all(root.join("tmp")).expect("a directory");
-    root
-}
 
 fn manifest(root: &str, command: &str) -> String {
     format!("root = {root:?}\ncommand = ['/bin/sh', '-c', '{command}']\n")

@@ -4,6 +4,7 @@
 //! machine before and after ([`Residue`]). They link nothing of the product, so that they test the program and not its
 //! parts.
 
+mod image;
 mod parallel;
 mod planted;
 mod process;
@@ -13,6 +14,7 @@ mod running_driver;
 mod source_copy;
 mod volproof;
 
+pub use image::{architecture, image_with_fake_csi, layer, layout, root_with};
 pub use parallel::{in_parallel, while_waiting};
 pub use planted::{Mutant, Planted, SWITCH};
 pub use process::{Process, Role};

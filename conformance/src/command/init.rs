@@ -43,9 +43,13 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Its controller service, where that is a program of its own: {socket} and {endpoint} are then another socket.
 # controller_command = ["./my-controller", "--endpoint={endpoint}"]
 
-# A directory that is its `/`, such as its image unpacked; then the program of `command` is a path in there.
+# Its container image: an OCI image layout, an archive of `docker save`, or a tarball of a root file system. `command` is
+# then a program in there, or, if it begins with `-`, arguments for its entrypoint; without `command` it starts as it says.
 # It shares the node's root with the node, as a pod with bidirectional mount propagation does.
-# root = "my-driver-image"
+# image = "my-driver.tar"
+
+# For an image that is unpacked already, `root = "my-driver-image"` names its directory, and [root_env] has variables of
+# the driver alone, such as its PATH.
 
 # Files, directories and devices of this machine that it may change. What it writes anywhere else beside {state} and
 # the node's root is thrown away and reported; /tmp, /run and /dev are its own.

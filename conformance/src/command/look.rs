@@ -56,7 +56,10 @@ pub(super) async fn ask(
     let mut answer = None;
     let hear = |said| match said {
         Said::Abilities(abilities) => answer = Some(Ok(*abilities)),
-        Said::Refused(refusal) => answer = Some(Err(refused_in(guests, refusal))),
+        Said::Refused(refusal) => {
+            let lacks_files = guests.is_some() && manifest.root.is_none();
+            answer = Some(Err(if lacks_files { refused_in_guest(refusal) } else { refused(refusal) }));
+        }
         _ => {}
     };
     let ended = match guests {
@@ -78,8 +81,8 @@ pub(super) async fn ask(
 }
 
 /// A refusal, with what a guest lacks if the driver could not run in one.
-fn refused_in(guests: Option<&Guests>, mut refusal: Refusal) -> Exit {
-    if guests.is_some() && refusal.driver_has_ended {
+fn refused_in_guest(mut refusal: Refusal) -> Exit {
+    if refusal.driver_has_ended {
         let hint = "a guest has the driver's program with its libraries, and nothing else of this machine: `files` \
                     below `[guest]` in the manifest puts other files and directories into it";
         refusal.hint = Some(hint.to_owned());

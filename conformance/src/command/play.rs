@@ -11,7 +11,7 @@ use harness::facts::Facts;
 use harness::manifest::Manifest;
 
 use super::run::DriverFlags;
-use super::{Exit, look, run, under_ledger};
+use super::{Exit, image, look, run, under_ledger};
 use crate::play::files::Files;
 use crate::play::scenario::{Bad, Scenario};
 use crate::play::{ENOUGH, TRACE};
@@ -165,10 +165,11 @@ async fn play(
     flags: &Flags,
     colour: bool,
     script: Script,
-    manifest: Manifest,
+    mut manifest: Manifest,
     rootless: bool,
     ledger: &Ledger,
 ) -> Result<u8, Exit> {
+    image::adopt_here(&mut manifest, ledger).await?;
     let directory = ledger.scratch()?;
     look::prepare_run(&manifest, ledger, &directory).await?;
     let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);

@@ -56,6 +56,9 @@ pub(super) struct Flags {
     /// Kernels to boot: NAME, `all`, or a FILE.deb. Only with --tier vm
     #[arg(long)]
     kernel: Vec<String>,
+    /// How long a guest may take to boot, such as 5m
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = span)]
+    boot_timeout: Duration,
     /// How many cases run at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,

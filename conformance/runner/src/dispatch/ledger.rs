@@ -35,17 +35,27 @@ impl Ledger {
 
     /// Makes a directory that the janitor removes at the end of the run, unless [`Ledger::keep`] is called.
     pub fn scratch(&self) -> anyhow::Result<PathBuf> {
-        let path = std::env::temp_dir().join(ledger::scratch_name(self.run.id()));
+        let path = self.directory(&ledger::scratch_name(self.run.id()))?;
+        let mark = path.join(ledger::MARK);
+        private::write(&mark, "volproof made this directory.\n").with_context(|| {
+            format!("cannot write `{}`; TMPDIR names another directory for temporary files", mark.display())
+        })?;
+        Ok(path)
+    }
+
+    /// Makes a directory for the driver's unpacked image, which the janitor removes at the end of the run.
+    pub fn image_directory(&self) -> anyhow::Result<PathBuf> {
+        self.directory(&ledger::image_name(self.run.id()))
+    }
+
+    fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = std::env::temp_dir().join(name);
         // The entry comes before the directory: if this process dies in between, no directory is left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
             .with_context(|| format!("cannot create `{}`", path.display()))?;
-        let mark = path.join(ledger::MARK);
-        private::write(&mark, "volproof made this directory.\n").with_context(|| {
-            format!("cannot write `{}`; TMPDIR names another directory for temporary files", mark.display())
-        })?;
         Ok(path)
     }
 

@@ -19,8 +19,12 @@ pub(in crate::command) struct DriverFlags {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["driver_cmd", "socket", "testdriver"])]
     pub(super) driver: Option<PathBuf>,
     /// The driver's command line, with {socket}, {endpoint}, {node} and {state}; no manifest is needed
-    #[arg(long, value_name = "CMD", conflicts_with = "socket")]
+    #[arg(long, value_name = "CMD", allow_hyphen_values = true, conflicts_with = "socket")]
     driver_cmd: Option<String>,
+    /// The driver's container image: an OCI layout, an archive of `docker save` or a root file system as a tarball. Its
+    /// entrypoint is started, with the arguments of --driver-cmd if that names no program
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    image: Option<PathBuf>,
     /// The socket of a driver that already runs
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -34,7 +38,7 @@ pub(in crate::command) struct DriverFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) testdriver: Option<PathBuf>,
     /// Have fake-csi break one promise, to see its report; `volproof __fake-csi sabotages` lists them
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["driver", "driver_cmd", "socket", "testdriver"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["driver", "driver_cmd", "image", "socket", "testdriver"])]
     sabotage: Option<Sabotage>,
 }
 
@@ -44,13 +48,18 @@ impl DriverFlags {
         let Self {
             driver,
             driver_cmd,
+            image,
             socket,
             testdriver,
             controller_socket: _,
             start_timeout: _,
             sabotage: _,
         } = self;
-        driver.is_none() && driver_cmd.is_none() && socket.is_none() && testdriver.is_none()
+        driver.is_none()
+            && driver_cmd.is_none()
+            && image.is_none()
+            && socket.is_none()
+            && testdriver.is_none()
     }
 
     /// The manifest of fake-csi, with more arguments.
@@ -67,10 +76,12 @@ pub(in crate::command) fn manifest(flags: &DriverFlags, rootless: bool) -> Resul
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
         Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(error.hint())
     };
-    let mut manifest = match (&flags.driver, &flags.driver_cmd, &flags.socket) {
-        (Some(file), ..) => Manifest::read(file).map_err(unusable)?,
-        (_, Some(command), _) => Manifest::from_command(command).map_err(unusable)?,
-        (.., Some(socket)) => Manifest::from_socket(socket),
+    let image = flags.image.as_deref();
+    let mut manifest = match (&flags.driver, &flags.driver_cmd, &flags.socket, image) {
+        (Some(file), ..) => Manifest::read_with_image(file, image).map_err(unusable)?,
+        (_, Some(command), ..) => Manifest::from_command_with_image(command, image).map_err(unusable)?,
+        (_, _, Some(socket), _) => Manifest::from_socket(socket),
+        (.., Some(image)) => Manifest::from_image(image),
         _ if flags.testdriver.is_some() => {
             return Err(Exit::usage("cannot start a driver from --testdriver alone: it does not say how")
                 .hint("add --driver-cmd './my-driver --endpoint={endpoint}', or --socket of one that runs"));

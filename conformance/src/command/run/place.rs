@@ -7,7 +7,7 @@ use harness::facts::{Fact, Facts};
 use harness::manifest::{Manifest, Span};
 
 use super::super::vm::{self, Chosen};
-use super::super::{Exit, look};
+use super::super::{Exit, image, look};
 use super::reports::Reports;
 use super::{Flags, Tier, manifest};
 use runner::dispatch::{self, Away, Ledger};
@@ -25,6 +25,15 @@ pub(super) struct Place {
     pub(super) ground: Ground,
 }
 
+/// The run that is about to begin, and what its places share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start<'a> {
+    pub(super) flags: &'a Flags,
+    pub(super) image: Option<&'a image::DriverImage>,
+    pub(super) ledger: &'a Ledger,
+    pub(super) reports: &'a Reports,
+}
+
 /// The guests that a run starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guests {
@@ -36,11 +45,15 @@ pub(super) enum Guests {
 
 impl Place {
     /// Prepares a run whose cases have sandboxes on this machine.
-    pub(super) async fn here(flags: &Flags, ledger: &Ledger, reports: &Reports) -> Result<Self, Exit> {
+    pub(super) async fn here(run: &Start<'_>) -> Result<Self, Exit> {
+        let Start { flags, image, ledger, reports } = *run;
         let facts = Facts::get();
         look::can_sandbox(facts)?;
         let rootless = flags.rootless();
-        let manifest = manifest(&flags.driver, rootless)?;
+        let mut manifest = manifest(&flags.driver, rootless)?;
+        if let Some(image) = image {
+            image.adopt(&mut manifest, image.root(ledger).await?)?;
+        }
         look::prepare_run(&manifest, ledger, &reports.directory).await?;
         let abilities = look::ask(&manifest, rootless, ledger, &reports.directory, None).await?;
         let mut ground = look::ground(facts, &manifest, &abilities);
@@ -64,32 +77,29 @@ impl Place {
 
     /// Guests with that kernel, if such guests are wanted.
     pub(super) async fn in_guests(
-        flags: &Flags,
+        run: &Start<'_>,
         kernel: Chosen,
         wanted: Guests,
-        ledger: &Ledger,
-        reports: &Reports,
     ) -> Result<(Self, Rc<dispatch::Guests>), Exit> {
+        let Start { flags, image, ledger, reports } = *run;
         let mut manifest = manifest(&flags.driver, false)?;
         super::refuse_running(&manifest, "in a guest")?;
         if !manifest.per_run.is_empty() {
             return Err(Exit::usage("cannot use [per_run] with guests: its commands run on this machine")
                 .hint("move them to [per_case], which runs in the guest"));
         }
+        let root = vm::root_disk(&mut manifest, image, ledger).await?;
         let files = vm::packed(&mut manifest)?;
         // An emulated machine is slower than the machine that the manifest's limit is for.
         manifest.timeouts.start = Span::new(3 * manifest.start_timeout());
-        let guests = Rc::new(vm::guests(kernel, files).await?);
+        let contents = vm::Contents { files, root, within: flags.boot_timeout };
+        let guests = Rc::new(vm::guests(kernel, contents).await?);
         let verdict = &guests.kind().verdict;
         if wanted == Guests::OnKvm && verdict.accelerator != Accelerator::Kvm {
             return Err(Exit::environment(format!("a guest would be emulated, slowly: {}", verdict.reason))
                 .hint("`--tier vm` runs it nevertheless"));
         }
-        let facts = guests.look().await.map_err(|error| {
-            Exit::environment("cannot boot a guest")
-                .details([error.to_string()])
-                .hint("`volproof vm probe` says what this machine can run")
-        })?;
+        let facts = guests.look().await.map_err(|error| vm::does_not_boot(&error, &guests))?;
         let abilities = look::ask(&manifest, false, ledger, &reports.directory, Some(&guests)).await?;
         let ground = look::ground(&facts, &manifest, &abilities);
         Ok((Self { facts, manifest, abilities, ground }, guests))

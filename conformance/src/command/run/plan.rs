@@ -13,10 +13,11 @@ use testbed::case::Case;
 use testbed::message::Abilities;
 use testbed::need::{Need, Provider};
 
-use super::place::{Guests, Place};
+use super::place::{Guests, Place, Start};
 use super::reports::Reports;
-use super::{Flags, Require, Tier, bounds};
+use super::{Flags, Require, Tier, bounds, manifest};
 use crate::command::Exit;
+use crate::command::image::DriverImage;
 use crate::command::vm::{self, Chosen};
 
 /// Looks at the machine or into a guest, asks the driver there, and decides for each case where it runs.
@@ -27,12 +28,14 @@ pub(super) async fn prepare(
     ledger: &Ledger,
     reports: &Reports,
 ) -> Result<Plan, Exit> {
+    let image = DriverImage::of(&manifest(&flags.driver, flags.rootless())?).await?;
+    let run = Start { flags, image: image.as_ref(), ledger, reports };
     let (main, guests) = match kernel {
         Some(kernel) => {
-            let (place, guests) = Place::in_guests(flags, kernel, Guests::Any, ledger, reports).await?;
+            let (place, guests) = Place::in_guests(&run, kernel, Guests::Any).await?;
             (place, Some(guests))
         }
-        None => (Place::here(flags, ledger, reports).await?, None),
+        None => (Place::here(&run).await?, None),
     };
     let mut plan = Plan {
         header: header(flags, &main, &cases),
@@ -69,7 +72,7 @@ pub(super) async fn prepare(
             plan.header.guests = guests.kind().verdict.to_string();
             plan.away = Some(main.away(guests, plan.cases.iter().map(|case| case.id()).collect()));
         }
-        None if flags.tier == Tier::Auto => send_away(flags, &mut plan, ledger, reports).await,
+        None if flags.tier == Tier::Auto => send_away(&run, &mut plan).await,
         None => {}
     }
     if flags.require == Some(Require::Host) {
@@ -80,13 +83,13 @@ pub(super) async fn prepare(
 
 /// Moves cases that this machine cannot run into a guest, if a kernel for one is in the cache and KVM runs it: emulated
 /// guests take minutes. Adds to the reasons of the others why no guest runs them.
-async fn send_away(flags: &Flags, plan: &mut Plan, ledger: &Ledger, reports: &Reports) {
+async fn send_away(run: &Start<'_>, plan: &mut Plan) {
     let lacking = |status: Status| status == Status::SkippedHost;
     if !plan.skipped.iter().any(|(_, status, _)| lacking(*status)) {
         return;
     }
     let guest = match vm::at_hand() {
-        Ok(kernel) => Place::in_guests(flags, kernel, Guests::OnKvm, ledger, reports).await,
+        Ok(kernel) => Place::in_guests(run, kernel, Guests::OnKvm).await,
         Err(exit) => Err(exit),
     };
     let (place, guests) = match guest {

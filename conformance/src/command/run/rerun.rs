@@ -31,14 +31,20 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn of(manifest: &Manifest, file: Option<&Path>) -> Self {
+        // With an image, its file stands for all that is in it.
+        let image = manifest
+            .image
+            .as_ref()
+            .map(|image| if image.is_dir() { image.join("index.json") } else { image.clone() });
         let commands = [&manifest.command, &manifest.controller_command];
+        let commands = commands.into_iter().filter(|_| image.is_none());
         let root = manifest.root.as_deref();
-        let programs = commands.into_iter().filter_map(|command| program(command.first()?, root));
+        let programs = commands.clone().filter_map(|command| program(command.first()?, root));
         // The words of the command include the script of an interpreter.
-        let words = commands.into_iter().flatten().map(|word| below(root, Path::new(word)));
+        let words = commands.flatten().map(|word| below(root, Path::new(word)));
         let words = words.filter(|word| word.is_file());
         let mut files: Vec<PathBuf> =
-            file.map(Path::to_owned).into_iter().chain(programs).chain(words).collect();
+            file.map(Path::to_owned).into_iter().chain(image.clone()).chain(programs).chain(words).collect();
         files.sort();
         files.dedup();
         Self { before: stamps(&files), files }
@@ -137,6 +143,19 @@ mod tests {
             let mut manifest = Manifest::from_command(command).expect("a command");
             manifest.root = Some(image.path().to_owned());
             assert_eq!(Watched::of(&manifest, None).files, [driver.as_path()], "{command}");
+        }
+    }
+
+    #[test]
+    fn image_is_watched_in_place_of_what_is_in_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("driver.tar");
+        for (is_layout, watched) in [(false, image.clone()), (true, image.join("index.json"))] {
+            if is_layout {
+                std::fs::create_dir(&image).expect("a directory");
+            }
+            let manifest = Manifest::from_command_with_image("/bin/sh {endpoint}", Some(&image));
+            assert_eq!(Watched::of(&manifest.expect("a command"), None).files, [watched]);
         }
     }
 
