@@ -145,3 +145,23 @@ fn missing_interpreter_in_an_image_is_named() {
     assert!(told.contains("cannot start `/bin/sh` in `"), "{told}");
     assert!(told.contains("its interpreter `/usr/bin/no-python3` is not there; add it to the"), "{told}");
 }
+
+#[test]
+#[serial]
+fn manifest_made_from_the_answers_of_a_driver_names_its_image() {
+    if !has_root() {
+        return;
+    }
+    let volproof = Volproof::new();
+    image_with_fake_csi(volproof.directory());
+    let ended = volproof
+        .args("init --image image --driver-cmd")
+        .arg("--endpoint={endpoint} --node={node} --state-dir={state}")
+        .run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let here = ended.directory.path();
+    let text = fs::read_to_string(here.join("driver.toml")).expect("it was written");
+    assert!(text.contains(&format!("image = \"{}\"\n", here.join("image").display())), "{text}");
+    assert!(text.contains("command = [\"--endpoint={endpoint}\", \"--node={node}\","), "{text}");
+    assert_eq!(fs::read_dir(here.join("tmp")).expect("a directory").count(), 0, "the image is gone");
+}

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use harness::manifest::{Manifest, ManifestError};
 
 use super::Exit;
 use crate::terminal::say;
@@ -25,8 +26,11 @@ pub(super) struct Flags {
     #[arg(long, value_name = "DIR", conflicts_with = "driver_cmd")]
     from: Option<PathBuf>,
     /// The driver's command line: it is started, and asked what it is
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", allow_hyphen_values = true)]
     driver_cmd: Option<String>,
+    /// The driver's container image, alone or beside --driver-cmd
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    image: Option<PathBuf>,
 }
 
 /// The template: a valid manifest, except that the command does not exist.
@@ -179,19 +183,28 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     file.write_all(text.as_bytes())
         .map_err(|error| Exit::environment(format!("cannot write `{path}`")).details([error.to_string()]))?;
     commented.iter().for_each(|line| say!("  {}", &line[4..]));
-    let next = if flags.driver_cmd.is_some() { "run" } else { "look at `command`, then run" };
+    let next = if flags.driver_cmd.is_some() || flags.image.is_some() {
+        "run"
+    } else {
+        "look at `command`, then run"
+    };
     say!("wrote {path}\n\n  next: {next}\n    volproof run --driver {path}");
     Ok(exit_code::OK)
 }
 
 /// The text of the new manifest.
 fn text(flags: &Flags) -> Result<String, Exit> {
-    match (&flags.from, &flags.driver_cmd) {
-        (Some(directory), _) => from::manifest(directory).map_err(|error| {
+    let unusable = |error: ManifestError| Exit::usage(error.to_string()).maybe_hint(error.hint());
+    let image = flags.image.as_deref();
+    match (&flags.from, &flags.driver_cmd, image) {
+        (Some(directory), ..) => from::manifest(directory).map_err(|error| {
             Exit::usage(format!("cannot read `{}`", directory.display())).details([error.to_string()])
         }),
-        (None, Some(command)) => asked::manifest(command),
-        (None, None) => Ok(MANIFEST.to_owned()),
+        (None, Some(command), _) => {
+            asked::manifest(&Manifest::from_command_with_image(command, image).map_err(unusable)?)
+        }
+        (None, None, Some(image)) => asked::manifest(&Manifest::from_image(image)),
+        (None, None, None) => Ok(MANIFEST.to_owned()),
     }
 }
 
@@ -199,7 +212,7 @@ fn text(flags: &Flags) -> Result<String, Exit> {
 mod tests {
     use std::path::Path;
 
-    use harness::manifest::Manifest;
+    use super::Manifest;
 
     #[test]
     fn template_is_a_valid_manifest() {

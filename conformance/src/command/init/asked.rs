@@ -3,23 +3,23 @@
 use std::fmt::Write;
 
 use harness::facts::{self, Facts};
-use harness::manifest::{Manifest, ManifestError};
+use harness::manifest::Manifest;
 
-use super::super::{Exit, look, under_ledger};
+use super::super::{Exit, image, look, under_ledger};
 use super::from::quoted;
 use runner::exit_code;
 use testbed::message::Abilities;
 
-/// A manifest with the answers of the driver that this command starts.
-pub(super) fn manifest(command: &str) -> Result<String, Exit> {
-    let unusable = |error: ManifestError| Exit::usage(error.to_string()).maybe_hint(error.hint());
-    let manifest = Manifest::from_command(command).map_err(unusable)?;
+/// The text of a manifest with the answers of its driver, which is started for that.
+pub(super) fn manifest(manifest: &Manifest) -> Result<String, Exit> {
     look::can_sandbox(Facts::get())?;
     let mut text = String::new();
     under_ledger(async |ledger| {
         let directory = ledger.scratch()?;
-        let abilities = look::ask(&manifest, !facts::is_root(), ledger, &directory, None).await?;
-        text = written(&manifest, &abilities);
+        let mut started = manifest.clone();
+        image::adopt_here(&mut started, ledger).await?;
+        let abilities = look::ask(&started, !facts::is_root(), ledger, &directory, None).await?;
+        text = written(manifest, &abilities);
         Ok(exit_code::OK)
     })?;
     Ok(text)
@@ -55,8 +55,15 @@ fn written(manifest: &Manifest, abilities: &Abilities) -> String {
             "it makes no volumes: name some in `existing` below [volume], or say `inline = true`".to_owned(),
         );
     }
-    let words: Vec<String> = manifest.command.iter().map(|word| quoted(word)).collect();
-    let _ = write!(text, "\nname = {}\ncommand = [{}]\n\n[volume]\n", quoted(&says.name), words.join(", "));
+    let _ = write!(text, "\nname = {}\n", quoted(&says.name));
+    if let Some(image) = &manifest.image {
+        let _ = writeln!(text, "image = {}", quoted(&image.to_string_lossy()));
+    }
+    if !manifest.command.is_empty() {
+        let words: Vec<String> = manifest.command.iter().map(|word| quoted(word)).collect();
+        let _ = writeln!(text, "command = [{}]", words.join(", "));
+    }
+    text.push_str("\n[volume]\n");
     for (key, refusal) in [("file_system", &abilities.no_filesystem), ("block", &abilities.no_block)] {
         if let Some(why) = refusal {
             let _ = writeln!(text, "# {}\n{key} = false", why.replace('\n', " "));
