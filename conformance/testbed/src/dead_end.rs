@@ -49,7 +49,7 @@ pub struct DeadEnd {
     calls: usize,
     /// Whether the answer could not be read, which breaks a promise of its own.
     is_unreadable: bool,
-    /// Whether earlier cases have waited for the same in vain.
+    /// Whether this case or an earlier one has waited for the same in vain.
     was_seen_before: bool,
 }
 
@@ -77,7 +77,7 @@ impl DeadEnd {
     pub(crate) fn explain(&self, not_happened: &str) -> Vec<String> {
         let Self { method, calls, was_seen_before, .. } = self;
         let early = match (was_seen_before, method.as_str()) {
-            (true, _) => "ended early: so it was in the cases before, where it never came".to_owned(),
+            (true, _) => "ended early: so it was earlier in this run, where it never came".to_owned(),
             (false, "") => format!("ended early: the same error each time ({calls} tries)"),
             (false, _) => format!("ended early: the same answer each time ({calls} calls)"),
         };
@@ -111,7 +111,7 @@ impl fmt::Display for DeadEnd {
             _ => (format!("{method} answers {code}"), "calls", self.message()),
         };
         match was_seen_before {
-            true => write!(f, "ended early: {subject} as in the cases before, where it never came{message}"),
+            true => write!(f, "ended early: {subject} as earlier in this run, where it never came{message}"),
             false => write!(f, "ended early: {subject} each time ({calls} {tries}){message}"),
         }
     }
@@ -120,7 +120,7 @@ impl fmt::Display for DeadEnd {
 /// Looks for a dead end in the lines of a journal, from the moment when it is made.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// The dead ends of earlier cases, by key.
+    /// The dead ends met so far, by key.
     known: BTreeSet<String>,
     /// Calls under way: the method, and the volume's handle.
     calls: BTreeMap<u64, (String, String)>,

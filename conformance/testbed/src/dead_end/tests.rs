@@ -205,7 +205,7 @@ fn dead_end_of_earlier_cases_is_believed_at_once() {
     let key = (0..3).find_map(|_| first.fails("Internal")).expect("three").key;
     let mut later = Trace::knowing(&key);
     let end = later.fails("Internal").expect("it is known");
-    assert!(end.to_string().contains("as in the cases before"), "{end}");
+    assert!(end.to_string().contains("as earlier in this run"), "{end}");
     assert_eq!(Trace::knowing(&key).fails("NotFound"), None);
 }
 
