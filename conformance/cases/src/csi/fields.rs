@@ -112,7 +112,8 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     }
     node.stage().await?.succeeds()?;
     cx.refuses_without("DRV-027", "NodePublishVolume", &node.publish_request("web"), complete).await?;
-    node.tear_down("web").await
+    // What was refused is not unpublished, and what was not is unpublished by now.
+    node.undo_stage().await
 }
 
 /// CreateVolume without its optional fields is OK, and the volume can be used with the capability that was asked for.
