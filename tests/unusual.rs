@@ -206,6 +206,37 @@ fn snapshot_of_an_unknown_volume_may_be_refused_with_any_code() {
     assert_eq!(failed(&run(&[&fault("ControllerExpandVolume")], "", case)), [case]);
 }
 
+/// A publish that was refused has done nothing that an unpublish could undo.
+#[test]
+fn refused_publish_is_not_undone() {
+    if !has_root() {
+        return;
+    }
+    let fault = r#"--fault={"method":"NodeUnpublishVolume","code":13,"message":"not mounted"}"#;
+    let refused = run(&[fault], "", "csi::fields::use_without_type_or_mode_is_refused");
+    assert_eq!(refused.code, Some(0), "{}", refused.told());
+
+    let case = "csi::fields::node_call_without_a_field_is_invalid_argument";
+    assert_eq!(failed(&run(&[fault], "", case)), [case]);
+}
+
+/// CSI has no code of its own for a place that is full, so that a driver chooses.
+#[test]
+fn full_place_has_either_code() {
+    if !has_root() {
+        return;
+    }
+    let case = "csi::load::volumes_that_come_and_go_leave_nothing";
+    let full = |code: i32| {
+        format!("--fault={{\"method\":\"CreateVolume\",\"skip\":3,\"code\":{code},\"message\":\"no space\"}}")
+    };
+    for code in [8, 11] {
+        let ended = run(&[&full(code)], "", case);
+        assert_eq!(ended.code, Some(0), "{}", ended.told());
+    }
+    assert_eq!(failed(&run(&[&full(13)], "", case)), [case]);
+}
+
 /// A driver may answer anything for a path that is not its node's, so cases ask for statistics below the node's root only.
 #[test]
 fn statistics_are_asked_for_below_the_nodes_root() {

@@ -223,7 +223,9 @@ async fn is_made_once(cx: &Cx, other: Value) -> Result {
 
 /// Concurrent CreateVolume calls with one name create one volume.
 ///
-/// CSI, CreateVolume: this operation MUST be idempotent. A caller repeats a call whose answer is late.
+/// CSI, CreateVolumeRequest, name: "The Plugin SHOULD ensure that multiple `CreateVolume` calls for the same name do not
+/// result in more than one piece of storage provisioned corresponding to that name." A caller repeats a call whose answer is
+/// late.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
     const TIMES: usize = 4;
@@ -240,7 +242,7 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
         cx.unmake(answer).await?;
     }
     let cause = "CreateVolume that was called several times at once made several volumes of one name.";
-    cx.keeps("DRV-010", CREATE, ids.len() == 1, cause)
+    cx.keeps("DRV-091", CREATE, ids.len() == 1, cause)
 }
 
 fn id_of(answer: &Answer) -> &str {
