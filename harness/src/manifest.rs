@@ -77,8 +77,8 @@ pub struct Manifest {
     /// Disks of the machine, each with an empty file system that is mounted before the driver starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
-    /// A directory that an NFS server exports: at 127.0.0.1, as `/` to clients of version 4 and by its path to those of
-    /// version 3.
+    /// A directory that an NFS server exports, in a guest (`--tier vm`): at 127.0.0.1, as `/` to clients of version 4 and
+    /// by its path to those of version 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs_export: Option<String>,
     /// Commands around each case, where the driver runs.

@@ -132,11 +132,23 @@ prepare = ["/bin/sh", "-c", "grep ' {{state}}/volumes .* ext4 .*stripe=7' /proc/
     assert_eq!(ended.code, Some(0), "{}", ended.told());
     ended.leaves_nothing(&before, &mark, PATIENCE);
 
+    let large = manifest.replace("256MiB", "1024GiB");
+    let run = Volproof::new().file("driver.toml", &large).env(name, &mark);
+    let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.told().contains("the disks have 1048576 MiB, and there is room for "), "{}", ended.told());
+
+    let exporting = format!("nfs_export = \"{{state}}/export\"\n{manifest}");
+    let run = Volproof::new().file("driver.toml", &exporting).env(name, &mark);
+    let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.told().contains("hint: `--tier vm` runs it in a guest"), "{}", ended.told());
+
     let spoilt = manifest.replace("stripe=7\"]", "stripe=7\", \"no_such_option\"]");
     let run = Volproof::new().file("driver.toml", &spoilt).env(name, &mark);
     let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();
     assert_eq!(ended.code, Some(4), "{}", ended.told());
-    let hint = "hint: does the file system of this kernel have these `options`? Its log may say more";
+    let hint = "hint: does the file system of this kernel have these `options`? `dmesg` may say more";
     assert!(ended.told().contains(hint), "{}", ended.told());
     ended.leaves_nothing(&before, &mark, PATIENCE);
 }

@@ -79,7 +79,7 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Volumes live outside {state}, in a cloud or a pool that all cases would share: cases go one at a time.
 # shared_backend = true
 
-# A directory that an NFS server exports to it at 127.0.0.1; with `--tier vm` where this machine has no such server.
+# A directory that an NFS server exports to it at 127.0.0.1; only with `--tier vm`.
 # nfs_export = "{state}/export"
 
 # Variables of the driver and of the commands below.
@@ -94,7 +94,7 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # [[disks]]
 # path = "{state}/volumes"
 # fs_type = "xfs"
-# size = "1GiB"
+# size = "512MiB"
 # options = ["prjquota"]
 
 # Commands before the driver starts and after it has ended, in each case and in its sandbox, in the directory {state}.
@@ -138,7 +138,7 @@ size = "64MiB"
 # Pods may have its volumes inline, without a claim, and these attributes are theirs.
 # inline = true
 # inline_attributes = { image = "registry.example.com/data:1" }
-# For a driver that refuses an inline volume whose pod may write to it.
+# Inline volumes are published for reading only, for a driver that refuses any other.
 # inline_read_only = true
 
 # Ids of the form that yours have, for things that do not exist.

@@ -72,7 +72,17 @@ pub enum ManifestError {
     FileElsewhere { file: String },
     /// A disk or an export is wanted where the driver's own directory is not.
     #[error("cannot make `{place}`: disks and exports are below {{state}} only")]
-    FixtureElsewhere { place: String },
+    FixtureElsewhere {
+        /// The key that names the place.
+        key: &'static str,
+        place: String,
+    },
+    /// A driver that runs already has no `{state}` of a case.
+    #[error("cannot make disks or an export for a driver that runs already")]
+    FixturesOfRunning,
+    /// Each node has a `{state}` of its own, and there is one set of disks.
+    #[error("cannot make disks or an export with `state = \"per_node\"`")]
+    FixturesOfEachNode,
     /// A disk is too small for its file system.
     #[error("cannot make the disk `{place}`: {fs_type} needs at least {least} MiB")]
     SmallDisk { place: String, fs_type: &'static str, least: u64 },
@@ -120,7 +130,11 @@ impl ManifestError {
             Self::FileElsewhere { .. } => {
                 Some("write `\"{state}/config.yaml\" = \"…\"`, and give the driver that path".to_owned())
             }
-            Self::FixtureElsewhere { .. } => Some("write `path = \"{state}/volumes\"`".to_owned()),
+            Self::FixtureElsewhere { key, .. } => Some(format!("write `{key} = \"{{state}}/volumes\"`")),
+            Self::FixturesOfRunning => Some(
+                "remove `disks` and `nfs_export`, or give a `command` instead of the `socket`".to_owned(),
+            ),
+            Self::FixturesOfEachNode => Some("make them in `prepare`, or use `nodes = 1`".to_owned()),
             Self::SmallDisk { least, .. } => {
                 Some(format!("write `size = \"{least}MiB\"`; it takes the room of what is written to it"))
             }

@@ -1,9 +1,8 @@
-//! What a driver needs of its machine and its author does not have to script: disks with a file system, and an NFS
-//! export.
+//! Disks and an NFS export for a driver, which its author asks for without a script.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Manifest, ManifestError, Size, preparation::is_below_state};
+use super::{Manifest, ManifestError, Size, State, preparation::is_below_state};
 use crate::disk_format::DiskFormat;
 
 /// A disk of the machine with an empty file system, mounted before the driver starts.
@@ -14,7 +13,7 @@ pub struct Disk {
     pub path: String,
     /// Its file system: `ext4`, `xfs` or `btrfs`.
     pub fs_type: DiskFormat,
-    /// Its size: 1 GiB if none is given. It takes the room of what is written to it.
+    /// Its size: 512 MiB if none is given. It takes memory, or room of the guest, as it is written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Options of its file system, such as `prjquota`.
@@ -22,8 +21,8 @@ pub struct Disk {
     pub options: Vec<String>,
 }
 
-/// Bytes of a disk: enough for any file system with quotas, and some volumes.
-const DEFAULT_SIZE: u64 = 1 << 30;
+/// Bytes of a disk: enough for any file system with quotas and for some volumes, and fewer than a case's state has.
+const DEFAULT_SIZE: u64 = 512 << 20;
 
 impl Disk {
     pub fn bytes(&self) -> u64 {
@@ -39,9 +38,16 @@ impl Manifest {
 
     /// Refuses fixtures at places that are not the driver's, and disks that no file system fits on.
     pub(super) fn check_fixtures(&self) -> Result<(), ManifestError> {
-        let paths = self.disks.iter().map(|disk| &disk.path).chain(&self.nfs_export);
-        if let Some(path) = paths.into_iter().find(|path| !is_below_state(path)) {
-            return Err(ManifestError::FixtureElsewhere { place: path.clone() });
+        let disks = self.disks.iter().map(|disk| ("path", &disk.path));
+        let mut paths = disks.chain(self.nfs_export.iter().map(|path| ("nfs_export", path)));
+        if let Some((key, path)) = paths.find(|(_, path)| !is_below_state(path)) {
+            return Err(ManifestError::FixtureElsewhere { key, place: path.clone() });
+        }
+        if self.wants_fixtures() && self.is_running_already() {
+            return Err(ManifestError::FixturesOfRunning);
+        }
+        if self.wants_fixtures() && self.nodes > 1 && self.state == State::PerNode {
+            return Err(ManifestError::FixturesOfEachNode);
         }
         match self.disks.iter().find(|disk| disk.bytes() < disk.fs_type.least_bytes()) {
             Some(disk) => Err(ManifestError::SmallDisk {

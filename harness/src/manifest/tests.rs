@@ -346,7 +346,21 @@ fn disks_and_the_export_are_below_the_drivers_directory_and_large_enough() {
         "command = [\"x\"]\nnfs_export = \"{state}/../export\"\n",
         expect![[r#"
             error: cannot make `{state}/../export`: disks and exports are below {state} only
-            hint: write `path = "{state}/volumes"`
+            hint: write `nfs_export = "{state}/volumes"`
+        "#]],
+    );
+    check(
+        "socket = \"/run/x.sock\"\nnfs_export = \"{state}/export\"\n",
+        expect![[r#"
+            error: cannot make disks or an export for a driver that runs already
+            hint: remove `disks` and `nfs_export`, or give a `command` instead of the `socket`
+        "#]],
+    );
+    check(
+        "command = [\"x\"]\nnodes = 2\nstate = \"per_node\"\nnfs_export = \"{state}/export\"\n",
+        expect![[r#"
+            error: cannot make disks or an export with `state = "per_node"`
+            hint: make them in `prepare`, or use `nodes = 1`
         "#]],
     );
     check(

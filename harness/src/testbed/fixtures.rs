@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::MsFlags;
 
 use crate::Layout;
+use crate::facts;
 use crate::filesystem::{Filesystem, FilesystemError, Mounted};
 use crate::guard::{CloseError, Guard};
 use crate::loop_device::{LoopDevice, LoopOptions};
@@ -34,6 +35,11 @@ pub enum FixtureError {
     },
     #[error("cannot wait for the disks and the export of the manifest")]
     Thread(#[source] tokio::task::JoinError),
+    /// The machine has one NFS server, which would go on after a run that is killed.
+    #[error("cannot export `{path}` by NFS on this machine, whose one NFS server is not a case's own")]
+    NotInAGuest { path: PathBuf },
+    #[error("the disks have {wanted} MiB, and there is room for {room} MiB")]
+    NoRoom { wanted: u64, room: u64 },
     #[error("cannot export `{path}` by NFS")]
     Export {
         path: PathBuf,
@@ -49,13 +55,15 @@ impl FixtureError {
             Self::Disk { source: FilesystemError::Make { program, .. }, .. } => {
                 Some(format!("is `{program}` installed? `volproof doctor` says what is missing"))
             }
-            Self::Disk { source: FilesystemError::Device(_), .. } | Self::Make { .. } | Self::Thread(_) => {
-                None
+            Self::Disk { source: FilesystemError::Device(_), .. } => {
+                Some("disks need root and loop devices: `sudo`, or `--tier vm`".to_owned())
             }
             Self::Disk { source: FilesystemError::Mount(_), .. } => Some(
-                "does the file system of this kernel have these `options`? Its log may say more".to_owned(),
+                "does the file system of this kernel have these `options`? `dmesg` may say more".to_owned(),
             ),
-            Self::Export { .. } => Some("`--tier vm` runs it in a guest, which has an NFS server".to_owned()),
+            Self::NotInAGuest { .. } => Some("`--tier vm` runs it in a guest, which has a server".to_owned()),
+            Self::NoRoom { room, .. } => Some(format!("give the disks a `size`, {room} MiB in all at most")),
+            Self::Make { .. } | Self::Thread(_) | Self::Export { .. } => None,
         }
     }
 }
@@ -63,7 +71,6 @@ impl FixtureError {
 /// The fixtures of a testbed.
 #[derive(Debug, Default)]
 pub struct Fixtures {
-    // Dropped in this order: an export may lie on a disk.
     export: Option<NfsExport>,
     disks: Vec<Filesystem>,
 }
@@ -76,6 +83,7 @@ impl Fixtures {
     pub fn make(manifest: &Manifest, layout: &Layout, node: &str) -> Result<Self, FixtureError> {
         let placeholders = Placeholders::new(layout, node, false);
         let place = |path: &str| PathBuf::from(placeholders.fill(path));
+        check_room(manifest, layout.state())?;
         let mut fixtures = Self::default();
         for (number, wanted) in manifest.disks.iter().enumerate() {
             let image = layout.state().join("disks").join(number.to_string());
@@ -95,14 +103,34 @@ impl Fixtures {
     /// Takes everything down.
     ///
     /// # Errors
-    /// When the driver has left something on it.
+    /// When the driver has left something on it; the first error.
     pub fn close(&mut self) -> Result<(), CloseError> {
-        self.export.take().map_or(Ok(()), Guard::close)?;
+        // An export may lie on a disk.
+        let mut done = self.export.take().map_or(Ok(()), Guard::close);
         // A disk may be mounted on another.
         while let Some(disk) = self.disks.pop() {
-            disk.close()?;
+            done = done.and(disk.close());
         }
-        Ok(())
+        done
+    }
+}
+
+impl Drop for Fixtures {
+    fn drop(&mut self) {
+        // The order of `close`, and not that of the fields.
+        let _ = self.close();
+    }
+}
+
+/// The images are on the file system of the case's state. A driver that fills its disk must find the disk full, and not
+/// that file system.
+fn check_room(manifest: &Manifest, state: &Path) -> Result<(), FixtureError> {
+    let failed = |errno: nix::Error| FixtureError::Make { path: state.to_owned(), source: errno.into() };
+    let found = nix::sys::statvfs::statvfs(state).map_err(failed)?;
+    let room = (found.blocks_available() * found.fragment_size()) >> 20;
+    match manifest.disks.iter().map(Disk::bytes).sum::<u64>() >> 20 {
+        wanted if wanted > room => Err(FixtureError::NoRoom { wanted, room }),
+        _ => Ok(()),
     }
 }
 
@@ -132,5 +160,8 @@ fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, Fixtur
 }
 
 fn export(path: PathBuf) -> Result<NfsExport, FixtureError> {
+    if !facts::in_guest() {
+        return Err(FixtureError::NotInAGuest { path });
+    }
     NfsExport::start(&path, None).map_err(|source| FixtureError::Export { path, source })
 }
