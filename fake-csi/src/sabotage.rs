@@ -366,7 +366,7 @@ sabotages! {
         "CreateVolume takes a copy that is asked for again for one of another source."
     CreateDefaultsOverLimit "create-defaults-over-limit" "DRV-012"
         "CreateVolume with a limit alone makes a volume of the usual size."
-    CreateRacesItself "create-races-itself" "DRV-091"
+    CreateRacesItself "create-races-itself" "DRV-185"
         "CreateVolume looks for the name, and records the volume a moment later."
     ListTrustsTokens "list-trusts-tokens" "DRV-097"
         "A list with a token for more entries than there are kills the driver."

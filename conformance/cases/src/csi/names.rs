@@ -242,7 +242,7 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
         cx.unmake(answer).await?;
     }
     let cause = "CreateVolume that was called several times at once made several volumes of one name.";
-    cx.keeps("DRV-091", CREATE, ids.len() == 1, cause)
+    cx.keeps("DRV-185", CREATE, ids.len() == 1, cause)
 }
 
 fn id_of(answer: &Answer) -> &str {

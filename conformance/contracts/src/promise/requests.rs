@@ -39,4 +39,13 @@ pub(super) const PROMISES: &[Promise] = &[
         csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &[],
     ),
+    should(
+        "DRV-185",
+        "creating a volume of one name several times at once makes one volume",
+        csi(
+            "CreateVolume, name",
+            "The Plugin SHOULD ensure that multiple `CreateVolume` calls for the same name do not result in more than one piece of storage provisioned corresponding to that name",
+        ),
+        &["kubernetes-sigs/aws-ebs-csi-driver#165"],
+    ),
 ];
