@@ -26,6 +26,7 @@ use nix::unistd::Pid;
 use tonic::Status;
 
 pub use capabilities::Capabilities;
+pub use log::Lost;
 pub use machine::machine_options;
 pub use preparation::{Preparation, PreparationError};
 pub use process::Exit;
@@ -377,10 +378,10 @@ impl Driver {
         self.log.as_ref().map(|log| log.tail(lines)).unwrap_or_default()
     }
 
-    /// The number of bytes of output beyond what the log can hold. Writes the kept last part to the file. To be
-    /// called when the driver has ended.
-    pub fn finish_log(&self) -> u64 {
-        let Some(log) = &self.log else { return 0 };
+    /// Writes the kept last part of the log to its file, and returns how much of the output is not in it. To be called when
+    /// the driver has ended.
+    pub fn finish_log(&self) -> Lost {
+        let Some(log) = &self.log else { return Lost::default() };
         if let Err(error) = log.finish() {
             tracing::warn!("cannot write the last part of the driver's log; the log ends early: {error}");
         }

@@ -26,6 +26,15 @@ const TURN: usize = 1 << 20;
 /// The bytes at the end that explain most failures.
 const END: u64 = 64 << 10;
 
+/// Bytes that a driver printed and that are not in its log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Those beyond the limit of the log.
+    pub beyond_limit: u64,
+    /// Those that the disk had no room for.
+    pub unwritten: u64,
+}
+
 /// A driver's log, also while the driver writes it.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -45,8 +54,7 @@ struct Sink {
     last: Option<[File; 2]>,
     /// Bytes in the younger half.
     filled: u64,
-    /// Bytes that were printed and are not kept, since there were too many.
-    lost: u64,
+    lost: Lost,
     /// The ends of the pipes that are still open for reading.
     pipes: Vec<OwnedFd>,
 }
@@ -61,7 +69,8 @@ impl Log {
         let file = private::append(path)?;
         let room = (limit / 2).saturating_sub(file.metadata()?.len());
         let (path, half) = (path.to_owned(), limit / 4);
-        let sink = Sink { path, file, room, half, last: None, filled: 0, lost: 0, pipes: vec![] };
+        let sink =
+            Sink { path, file, room, half, last: None, filled: 0, lost: Lost::default(), pipes: vec![] };
         Ok(Log { sink: Arc::new(Mutex::new(sink)) })
     }
 
@@ -88,8 +97,7 @@ impl Log {
         all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
     }
 
-    /// The number of bytes that were printed beyond the limit and are not kept.
-    pub(super) fn lost(&self) -> u64 {
+    pub(super) fn lost(&self) -> Lost {
         self.sink().lost
     }
 
@@ -146,7 +154,9 @@ impl Sink {
                 Ok(length) => {
                     taken += length;
                     // If the disk is full, the output is dropped, and the driver goes on. It has not printed too much.
-                    let _ = self.add(&chunk[..length]);
+                    if self.add(&chunk[..length]).is_err() {
+                        self.lost.unwritten += length as u64;
+                    }
                 }
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(_) => return true,
@@ -168,7 +178,7 @@ impl Sink {
             let Some([older, younger]) = &mut self.last else { return Ok(()) };
             if self.filled >= self.half {
                 // The older half goes, and takes what comes now.
-                self.lost += older.metadata()?.len();
+                self.lost.beyond_limit += older.metadata()?.len();
                 older.set_len(0)?;
                 older.rewind()?;
                 std::mem::swap(older, younger);
@@ -200,7 +210,7 @@ impl Sink {
         self.empty();
         let Some(mut last) = self.last.take() else { return Ok(()) };
         self.filled = 0;
-        writeln!(self.file, "\n[{} bytes are left out here]", self.lost)?;
+        writeln!(self.file, "\n[{} bytes are left out here]", self.lost.beyond_limit)?;
         for part in &mut last {
             part.rewind()?;
             io::copy(part, &mut self.file)?;
@@ -241,7 +251,7 @@ mod tests {
         let mut again = File::from(log.pipe().unwrap());
         again.write_all(b"three\n").unwrap();
         assert_eq!(log.tail(2), ["two", "three"]);
-        assert_eq!((log.lost(), kept(&directory).as_str()), (0, "one\ntwo\nthree\n"));
+        assert_eq!((log.lost(), kept(&directory).as_str()), (Lost::default(), "one\ntwo\nthree\n"));
     }
 
     #[test]
@@ -264,7 +274,7 @@ mod tests {
         // Nothing is counted twice, and nothing is forgotten.
         let printed: usize = lines.iter().map(String::len).sum();
         let note = text.lines().find(|line| line.contains("left out")).unwrap().len() + 2;
-        assert_eq!(log.lost() as usize + text.len() - note, printed);
+        assert_eq!(log.lost().beyond_limit as usize + text.len() - note, printed);
     }
 
     #[test]
@@ -272,7 +282,7 @@ mod tests {
         let (_directory, log) = log(1 << 10);
         lock(&log.sink).file = File::options().write(true).open("/dev/full").unwrap();
         File::from(log.pipe().unwrap()).write_all(b"one line\n").unwrap();
-        assert_eq!(log.lost(), 0);
+        assert_eq!(log.lost(), Lost { beyond_limit: 0, unwritten: 9 });
     }
 
     #[test]

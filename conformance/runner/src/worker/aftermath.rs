@@ -181,7 +181,13 @@ impl Aftermath {
     async fn end_driver(&mut self, bed: &Bed, before: Option<&Census>, failed: bool) {
         self.left_behind.extend(bed.end(failed).await);
         self.count_processes(before).await;
-        self.findings.extend(judge::log_used_up(bed.finish_log().await));
+        let lost = bed.finish_log().await;
+        self.findings.extend(judge::log_used_up(lost.beyond_limit));
+        if lost.unwritten > 0 {
+            let lack =
+                format!("{} bytes of the driver's log, for which the disk had no room", lost.unwritten);
+            self.unchecked.push(lack);
+        }
         if let Err(error) = bed.clean_up().await {
             self.findings.push(judge::environment(&chain(&error).join(": "), &[]));
         }

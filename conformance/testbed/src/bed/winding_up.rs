@@ -10,7 +10,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
-use harness::driver::Exit;
+use harness::driver::{Exit, Lost};
 use harness::guard::Guard;
 use harness::load;
 use harness::proxy::within;
@@ -280,8 +280,8 @@ impl Bed {
         self.end_failing_state()
     }
 
-    /// Brings the parts of the driver's log together: how many bytes were printed and are not kept.
-    pub async fn finish_log(&self) -> u64 {
+    /// Brings the parts of the driver's log together, and returns how much of the output is not in it.
+    pub async fn finish_log(&self) -> Lost {
         self.driver().lock().await.finish_log()
     }
 }
