@@ -126,8 +126,10 @@ async fn node_killed_after_an_effect(cx: &mut Cx) -> Result {
     while is_killed_after(cx, &sources, effects).await? {
         effects += stride;
     }
-    // The last try found fewer effects than it wanted.
-    cx.tries("effects of the node", ((effects - first) / stride) as usize, effects as usize - 1);
+    // Only a thorough run knows how many effects there are: those of the last pod, which was not killed.
+    if cx.is_thorough() {
+        cx.tries("effects of the node", (effects - first) as usize, effects as usize - 1);
+    }
     Ok(())
 }
 

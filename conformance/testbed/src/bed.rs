@@ -239,6 +239,11 @@ impl Bed {
         self.seed
     }
 
+    /// Whether the case has made volumes that outlive a pod.
+    pub(crate) fn has_volumes(&self) -> bool {
+        !self.made.volumes.borrow().is_empty()
+    }
+
     pub(crate) fn is_thorough(&self) -> bool {
         self.thorough
     }

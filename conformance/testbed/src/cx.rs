@@ -200,7 +200,7 @@ impl Cx {
         self.shared.bed.is_thorough()
     }
 
-    /// Reports how many points of one kind the case tries, of all that there are. `points` is their name in the plural.
+    /// Reports how many points of one kind the case has tried, of all that there are. `points` is their name in the plural.
     pub fn tries(&self, points: &str, tried: usize, all: usize) {
         let sample = Sample { points: points.to_owned(), tried, all };
         self.shared.bed.made.samples.borrow_mut().push(sample);
@@ -343,13 +343,14 @@ impl Shared {
         pending: Vec<String>,
         at: Place,
     ) -> Result {
-        let settings = &self.bed.manifest().volume;
+        // Inline volumes that may only be read are published so, and others are not.
+        let is_inline = self.bed.manifest().volume.inline_read_only && !self.bed.has_volumes();
         let actual = seen.to_string();
         let expected = for_this_driver(unindented(said.data()), self.bed.stages());
         // A driver may say that it cannot do something now, and is then asked again.
-        let is_as_expected = [&actual, &seen.without_put_off_calls().to_string()].into_iter().any(|actual| {
-            expected == *actual || (settings.inline_read_only && expected == for_writing(actual))
-        });
+        let is_as_expected = [&actual, &seen.without_put_off_calls().to_string()]
+            .into_iter()
+            .any(|actual| expected == *actual || (is_inline && expected == for_writing(actual)));
         if is_as_expected || self.updates(said, &actual) {
             return Ok(());
         }

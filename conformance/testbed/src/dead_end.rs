@@ -77,7 +77,7 @@ impl DeadEnd {
     pub(crate) fn explain(&self, not_happened: &str) -> Vec<String> {
         let Self { method, calls, was_seen_before, .. } = self;
         let early = match (was_seen_before, method.as_str()) {
-            (true, _) => "ended early: so it was earlier in this run, where it never came".to_owned(),
+            (true, _) => "ended early: the same wait ended in vain earlier in this run".to_owned(),
             (false, "") => format!("ended early: the same error each time ({calls} tries)"),
             (false, _) => format!("ended early: the same answer each time ({calls} calls)"),
         };

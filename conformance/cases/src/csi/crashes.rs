@@ -26,7 +26,8 @@ async fn volume_lives_through_a_death_at_any_edge(cx: &mut Cx, victim: Victim) -
     cx.forget().await?;
     let edges = set_up + cx.edges_since(torn_down);
 
-    for point in cx.crash_points(victim, edges) {
+    let points = cx.crash_points(victim, edges);
+    for point in points.iter().copied() {
         let pod = cx.pod(&format!("web-{point}")).volume(&data, "/data");
         let happened = format!("a death at edge {point} of {edges}");
         let beginning = cx.beginning();
@@ -46,6 +47,7 @@ async fn volume_lives_through_a_death_at_any_edge(cx: &mut Cx, victim: Victim) -
         }
         cx.forget().await?;
     }
+    cx.tries("crash points", points.len(), edges);
     let last = cx.pod("last").volume(&data, "/data").start().await?;
     files.are_kept(&last.path("/data")?, "NodeUnstageVolume", "all these deaths").await?;
     last.stop().await

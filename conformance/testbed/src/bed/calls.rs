@@ -198,6 +198,7 @@ impl Bed {
         let mut calls: Vec<_> = calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect();
         // Each controller has it, also one without volumes of its own.
         calls.extend(says.plugin.contains("CONTROLLER_SERVICE").then_some("ValidateVolumeCapabilities"));
+        calls.sort_unstable();
         calls.dedup();
         calls
     }

@@ -27,12 +27,10 @@ impl Cx {
     /// one run try different edges, and as many runs with one seed after the other (`--repeat`) as there are edges from
     /// one point to the next try each edge there is. A thorough run tries each edge.
     pub fn crash_points(&self, victim: Victim, edges: usize) -> Vec<usize> {
-        let chosen = match self.is_thorough() {
+        match self.is_thorough() {
             true => (0..edges).collect(),
             false => points(self.seed(), victim, edges),
-        };
-        self.tries("crash points", chosen.len(), edges);
-        chosen
+        }
     }
 
     /// Waits for an edge, kills, and starts again what was killed. A life that has fewer edges this time ends first.

@@ -379,6 +379,11 @@ impl NodeCalls {
         answer.is_at(UNDOES, &["OK"], at)
     }
 
+    /// Whether a pod may write to the volume: the manifest may say that inline volumes are published for reading only.
+    pub fn takes_writes(&self) -> bool {
+        !(self.inline && self.shared.bed.manifest().volume.inline_read_only)
+    }
+
     /// The options of each mount exactly at a path.
     #[track_caller]
     pub fn mounts_at(&self, path: &Path) -> Result<Vec<String>> {
