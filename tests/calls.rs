@@ -1,4 +1,4 @@
-//! The calls that a driver gets are those of a cluster: docs/calls.md is compared with calls that were recorded.
+//! The calls that volproof sends are those of docs/calls.md, which were written from a cluster's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,8 @@ use std::fs;
 use serde_json::Value;
 use tests::{Ended, Volproof, built, has_root, root};
 
-/// Cases in which only controllers and the node call the driver, with every kind of volume and copy.
+/// Cases in which controllers and the node call the driver, with every kind of volume and copy. Some make and delete a volume
+/// themselves.
 const CASES: &str = "csi::claims:: csi::publish::read_only csi::inline::pod csi::stats::statistics_are_asked_for_each_minute \
                      csi::block::teardown";
 
@@ -93,7 +94,7 @@ fn calls_have_the_fields_and_time_limits_of_the_page() {
         let known: BTreeSet<&String> = row.always.union(&row.sometimes).collect();
         let omitted = row.always.difference(&seen.always).map(|field| format!("{method} omits {field}"));
         let unknown = sent.difference(&known).map(|field| format!("the page has no {field} of {method}"));
-        // A field of the page that no call has is a cell that nothing holds.
+        // A field that no call has is not compared with anything.
         let unseen = known.difference(&sent).map(|field| format!("no {method} has {field}"));
         problems.extend(omitted.chain(unknown).chain(unseen));
     }

@@ -212,15 +212,21 @@ impl Journal {
     /// Changes mounts while node and driver are dead. Kernels before 6.14 name no process for a change, and it would be
     /// taken for the node's.
     pub fn act<T>(&self, work: impl FnOnce() -> T) -> T {
-        let set = |acts| {
-            // What is pending belongs to what was before.
-            self.change(|_| {});
-            self.with_actors(|actors| actors.harness_acts = acts);
-        };
-        set(true);
-        let done = work();
-        set(false);
-        done
+        struct Acting<'a>(&'a Journal);
+        impl Drop for Acting<'_> {
+            fn drop(&mut self) {
+                self.0.set_acting(false);
+            }
+        }
+        self.set_acting(true);
+        let _acting = Acting(self);
+        work()
+    }
+
+    fn set_acting(&self, acts: bool) {
+        // What is pending belongs to what was before.
+        self.change(|_| {});
+        self.with_actors(|actors| actors.harness_acts = acts);
     }
 
     /// Leaves out what is mounted below a directory from now on: another node's, which has a journal of its own.
