@@ -2,6 +2,9 @@
 
 use std::cell::Cell;
 use std::io::{self, Read};
+use std::path::Path;
+
+use crate::error::ImageError;
 
 /// The most that an image may unpack to.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +30,7 @@ impl Limits {
     }
 }
 
-/// The part of the limits that is left.
+/// The part of the limits that is left to one pass over an image.
 pub(crate) struct Budget<'a> {
     limits: Limits,
     /// Bytes that may still be read from compressed data.
@@ -52,16 +55,13 @@ impl<'a> Budget<'a> {
         }
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.is_exhausted.get()
-    }
-
-    pub(crate) fn is_unwanted(&self) -> bool {
-        (self.is_unwanted)()
+    /// The error of a pass over this image that was ended by the caller or by the limits; `None` if it was not.
+    pub(crate) fn ended(&self, image: &Path) -> Option<ImageError> {
+        let image = image.to_owned();
+        if (self.is_unwanted)() {
+            return Some(ImageError::Unwanted { image });
+        }
+        self.is_exhausted.get().then(|| ImageError::TooLarge { image, limit: self.limits.words() })
     }
 
     /// Takes an entry with so many bytes.
@@ -97,7 +97,7 @@ pub(crate) struct Limited<'b, 'a, R> {
 
 impl<R: Read> Read for Limited<'_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.budget.is_unwanted() {
+        if (self.budget.is_unwanted)() {
             return Err(io::Error::other("the caller gave up"));
         }
         let read = self.inner.read(buffer)?;

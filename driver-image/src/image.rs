@@ -54,11 +54,11 @@ impl Image {
         let files = Files { path, store: &store };
         let contents = if store.has(layout::INDEX) && (store.has("oci-layout") || !store.has(saved::MANIFEST))
         {
-            layout::contents(&files)?
+            layout::contents(&files, &budget)?
         } else if store.has(saved::MANIFEST) {
             saved::contents(&files)?
         } else {
-            tarball(&files)?
+            tarball(&files, &Budget::new(limits, is_unwanted))?
         };
         Ok(Self { path: path.to_owned(), store, contents, limits })
     }
@@ -89,14 +89,16 @@ impl Image {
     /// # Errors
     /// When a layer is missing or damaged, or cannot be written. What was unpacked by then stays in the directory.
     pub fn unpack(&self, into: &Path, is_unwanted: &dyn Fn() -> bool) -> Result<(), ImageError> {
-        let budget = Budget::new(self.limits, is_unwanted);
+        // Each byte is read twice.
+        let pass = || Budget::new(self.limits, is_unwanted);
+        let (checking, budget) = (pass(), pass());
         let root = Root::open(into).map_err(|source| self.files().read_error(source))?;
         if self.contents.config.is_none() {
             let data = self.store.whole().ok_or_else(|| self.files().unknown())?;
             return self.unpack_layer(data, &root, into, &budget);
         }
         for layer in &self.contents.layers {
-            self.check(layer, &budget)?;
+            self.check(layer, &checking)?;
             let data = self.files().blob(&layer.name)?;
             self.unpack_layer(data, &root, into, &budget)?;
         }
@@ -124,10 +126,13 @@ impl Image {
         };
         match found {
             Ok(found) if found == *expected => Ok(()),
-            Err(_) if budget.is_unwanted() => Err(ImageError::Unwanted { image: self.path.clone() }),
-            Err(_) if budget.is_exhausted() => Err(self.too_large()),
-            // A compressed layer that is damaged cannot be decompressed.
-            Ok(_) | Err(_) => Err(files.damaged(&layer.name, expected)),
+            Err(error) => Err(match budget.ended(&self.path) {
+                Some(ended) => ended,
+                // A compressed layer that is damaged cannot be decompressed.
+                None if is_of_the_data(&error) => files.damaged(&layer.name, expected),
+                None => files.read_error(error),
+            }),
+            Ok(_) => Err(files.damaged(&layer.name, expected)),
         }
     }
 
@@ -142,19 +147,12 @@ impl Image {
         let data = decompressed(data).map_err(|source| self.files().read_error(source))?;
         layer::unpack(budget.reader(data), root, budget).map_err(|error| match error {
             LayerError::Leaves { entry } => ImageError::Leaves { image, entry },
-            LayerError::Entry { .. } if budget.is_unwanted() => ImageError::Unwanted { image },
-            LayerError::Entry { .. } if budget.is_exhausted() => self.too_large(),
-            LayerError::Entry { source, .. }
-                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-            {
-                ImageError::Full { image, place: into.to_owned() }
-            }
-            LayerError::Entry { entry, source } => ImageError::Entry { image, entry, source },
+            LayerError::Entry { entry, source } => match budget.ended(&self.path) {
+                Some(ended) => ended,
+                None if is_full(&source) => ImageError::Full { image, place: into.to_owned() },
+                None => ImageError::Entry { image, entry, source },
+            },
         })
-    }
-
-    fn too_large(&self) -> ImageError {
-        ImageError::TooLarge { image: self.path.clone(), limit: self.limits.words() }
     }
 
     fn files(&self) -> Files<'_> {
@@ -165,7 +163,7 @@ impl Image {
 fn store(path: &Path, budget: &Budget<'_>) -> Result<Store, ImageError> {
     let image = || path.to_owned();
     if path.is_dir() {
-        let store = Store::Directory(path.to_owned());
+        let store = Store::directory(path).map_err(|source| ImageError::Read { image: image(), source })?;
         return if store.has(layout::INDEX) {
             Ok(store)
         } else {
@@ -175,24 +173,42 @@ fn store(path: &Path, budget: &Budget<'_>) -> Result<Store, ImageError> {
     match Store::archive(path, budget) {
         Ok(store) if store.is_empty() => Err(ImageError::Unknown { image: image() }),
         Ok(store) => Ok(store),
-        Err(_) if budget.is_unwanted() => Err(ImageError::Unwanted { image: image() }),
-        Err(_) if budget.is_exhausted() => {
-            Err(ImageError::TooLarge { image: image(), limit: budget.limits().words() })
-        }
-        Err(error) => Err(match error.kind() {
-            io::ErrorKind::NotFound => ImageError::Missing { image: image() },
-            io::ErrorKind::StorageFull => ImageError::Full { image: image(), place: std::env::temp_dir() },
-            io::ErrorKind::PermissionDenied => ImageError::Read { image: image(), source: error },
-            // An archive ends early, or is none.
-            _ => ImageError::Unknown { image: image() },
+        Err(error) => Err(match budget.ended(path) {
+            Some(ended) => ended,
+            None => not_opened(path, error),
         }),
     }
 }
 
+/// The error of a file that cannot be opened as an archive.
+fn not_opened(path: &Path, error: io::Error) -> ImageError {
+    let image = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound => ImageError::Missing { image },
+        _ if is_full(&error) => ImageError::Full { image, place: std::env::temp_dir() },
+        // An archive ends early, or is none.
+        _ if is_of_the_data(&error) => ImageError::Unknown { image },
+        _ => ImageError::Read { image, source: error },
+    }
+}
+
+/// Whether what was read is the reason of an error, and not the machine.
+fn is_of_the_data(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    // Decompression reports damaged data as invalid input, and the kernel means something else by that.
+    let is_of_a_decoder = matches!(error.kind(), UnexpectedEof | InvalidData | InvalidInput | Other);
+    is_of_a_decoder && error.raw_os_error().is_none()
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The contents of a tarball that is a root file system.
-fn tarball(files: &Files<'_>) -> Result<Contents, ImageError> {
+fn tarball(files: &Files<'_>, budget: &Budget<'_>) -> Result<Contents, ImageError> {
     let data = files.store.whole().ok_or_else(|| files.unknown())?;
-    let digest = Digest::of(data).map_err(|source| files.read_error(source))?;
+    let digest = Digest::of(budget.reader(data))
+        .map_err(|source| budget.ended(files.path).unwrap_or_else(|| files.read_error(source)))?;
     Ok(Contents { id: digest.hex().to_owned(), layers: vec![], config: None })
 }
 

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::{Entry, EntryType};
 
 use crate::budget::Budget;
+use crate::headers::Headers;
 use crate::root::{Attributes, Root};
 
 /// What a file's name begins with that hides another one in lower layers.
@@ -29,10 +30,12 @@ pub(crate) enum LayerError {
 
 /// Unpacks a layer over those that are there.
 pub(crate) fn unpack(data: impl Read, root: &Root, budget: &Budget<'_>) -> Result<(), LayerError> {
-    let mut archive = tar::Archive::new(data);
+    let headers = Headers::default();
+    let mut archive = tar::Archive::new(headers.reader(data));
     let mut layer = Layer { root, own: BTreeSet::new() };
     let failed = |source| LayerError::Entry { entry: "an entry".to_owned(), source };
-    for entry in archive.entries().map_err(failed)? {
+    let mut entries = archive.entries().map_err(failed)?;
+    while let Some(entry) = headers.limited(|| entries.next()) {
         let mut entry = entry.map_err(failed)?;
         let name = entry.path_bytes().into_owned();
         let shown = String::from_utf8_lossy(&name).into_owned();
@@ -43,6 +46,8 @@ pub(crate) fn unpack(data: impl Read, root: &Root, budget: &Budget<'_>) -> Resul
             Ok(Placed::Outside) => return Err(LayerError::Leaves { entry: shown }),
             Err(source) => return Err(LayerError::Entry { entry: shown, source }),
         }
+        // What was not needed of it would count as headers of the next one.
+        io::copy(&mut entry, &mut io::sink()).map_err(failed)?;
     }
     Ok(())
 }

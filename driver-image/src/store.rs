@@ -3,11 +3,19 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 
 use crate::budget::Budget;
 use crate::compression::{decompressed, is_compressed};
+use crate::headers::Headers;
+
+/// Without waiting for the writer of a pipe.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The most bytes of a document. Documents are read into memory.
 const DOCUMENT: u64 = 8 << 20;
@@ -17,7 +25,7 @@ const LINKS: usize = 8;
 
 #[derive(Debug)]
 pub(crate) enum Store {
-    Directory(PathBuf),
+    Directory(OwnedFd),
     Archive(Archive),
 }
 
@@ -39,9 +47,14 @@ enum Member {
 }
 
 impl Store {
+    pub(crate) fn directory(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self::Directory(openat(CWD, path, flags, Mode::empty())?))
+    }
+
     /// Opens a file as an archive. A compressed one is decompressed into a file without a name.
     pub(crate) fn archive(path: &Path, budget: &Budget<'_>) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+        let mut file = regular(openat(CWD, path, READ, Mode::empty())?)?;
         let mut begin = [0; 8];
         let read = file.read_at(&mut begin, 0)?;
         if is_compressed(&begin[..read]) {
@@ -55,7 +68,7 @@ impl Store {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
-            Self::Directory(directory) => directory.join(name).is_file(),
+            Self::Directory(directory) => matches!(below(directory, name), Ok(Some(_))),
             Self::Archive(archive) => archive.members.contains_key(name),
         }
     }
@@ -68,11 +81,9 @@ impl Store {
     /// A file of the image; `None` if there is none of that name.
     pub(crate) fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + '_>>> {
         match self {
-            Self::Directory(directory) => match File::open(directory.join(name)) {
-                Ok(file) => Ok(Some(Box::new(file))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            },
+            Self::Directory(directory) => {
+                Ok(below(directory, name)?.map(|file| -> Box<dyn Read + '_> { Box::new(file) }))
+            }
             Self::Archive(archive) => {
                 Ok(archive.open(name).map(|part| -> Box<dyn Read + '_> { Box::new(part) }))
             }
@@ -114,10 +125,29 @@ impl Archive {
     }
 }
 
+/// Opens a file of a directory. No link leads out of that.
+fn below(directory: &OwnedFd, name: &str) -> io::Result<Option<File>> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    match openat2(directory, name, READ, Mode::empty(), resolve) {
+        Err(Errno::NOENT) => Ok(None),
+        opened => regular(opened?).map(Some),
+    }
+}
+
+fn regular(file: OwnedFd) -> io::Result<File> {
+    let file = File::from(file);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::Unsupported, "it is not a regular file")),
+    }
+}
+
 fn members(mut file: &File, budget: &Budget<'_>) -> io::Result<BTreeMap<String, Member>> {
     let mut members = BTreeMap::new();
-    let mut archive = tar::Archive::new(&mut file);
-    for entry in archive.entries_with_seek()? {
+    let headers = Headers::default();
+    let mut archive = tar::Archive::new(headers.reader(&mut file));
+    let mut entries = archive.entries_with_seek()?;
+    while let Some(entry) = headers.limited(|| entries.next()) {
         let entry = entry?;
         budget.take_entry(0)?;
         let kind = entry.header().entry_type();
