@@ -316,9 +316,18 @@ pub fn scratch_name(run: &str) -> String {
     format!("{SCRATCH}{run}")
 }
 
+/// The suffix of the directory for a run's unpacked image.
+const IMAGE: &str = "-image";
+
 /// The name of the directory for a run's unpacked image.
 pub fn image_name(run: &str) -> String {
-    format!("{SCRATCH}{run}-image")
+    format!("{SCRATCH}{run}{IMAGE}")
+}
+
+/// The run that a directory of this name belongs to, if it has the name of one that a run makes for itself.
+pub(crate) fn run_of_scratch(name: &str) -> Option<&str> {
+    let run = name.strip_prefix(SCRATCH)?;
+    Some(run.strip_suffix(IMAGE).unwrap_or(run))
 }
 
 /// Whether a path has the name of a directory that a run makes for itself.

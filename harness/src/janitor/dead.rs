@@ -134,7 +134,7 @@ pub fn reports_in(directory: &Path, base: &Path) -> Vec<Report> {
 }
 
 fn report(path: PathBuf, base: &Path) -> Option<Report> {
-    let run = path.file_name()?.to_str()?.strip_prefix(ledger::SCRATCH)?.to_owned();
+    let run = ledger::run_of_scratch(path.file_name()?.to_str()?)?.to_owned();
     let found = fs::symlink_metadata(&path).ok()?;
     // The name alone says nothing in a directory where everybody may make one.
     let is_ours = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
@@ -189,6 +189,7 @@ mod tests {
         symlink(&old, tmp.path().join("volproof-5-link")).unwrap();
         let alive = Run::begin(Place::choose_in(base.path())).unwrap();
         let running = make(&ledger::scratch_name(alive.id()), ".volproof");
+        let image = make(&ledger::image_name(alive.id()), ".volproof");
 
         let of = || reports_in(tmp.path(), base.path());
         let paths = |found: Vec<Report>| found.into_iter().map(|report| report.path).collect::<Vec<_>>();
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(found, [old.clone(), new]);
         assert_eq!(of().iter().find(|report| report.path == old).unwrap().bytes, 5);
         alive.end();
-        assert!(paths(of()).contains(&running));
+        assert!(paths(of()).contains(&running) && paths(of()).contains(&image));
         of().iter().for_each(|report| report.remove().unwrap());
         assert_eq!(of(), []);
         assert!(tmp.path().join("volproof-3-unmarked").exists());

@@ -1,6 +1,6 @@
 //! The run's ledger and its janitor, as the dispatcher sees them.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -35,27 +35,19 @@ impl Ledger {
 
     /// Makes a directory that the janitor removes at the end of the run, unless [`Ledger::keep`] is called.
     pub fn scratch(&self) -> anyhow::Result<PathBuf> {
-        let path = self.directory(&ledger::scratch_name(self.run.id()))?;
-        let mark = path.join(ledger::MARK);
-        private::write(&mark, "volproof made this directory.\n").with_context(|| {
-            format!("cannot write `{}`; TMPDIR names another directory for temporary files", mark.display())
-        })?;
-        Ok(path)
+        self.directory(&ledger::scratch_name(self.run.id()))
     }
 
     /// Makes a directory for the driver's unpacked image, which the janitor removes at the end of the run.
     pub fn image_directory(&self) -> anyhow::Result<PathBuf> {
-        self.directory(&ledger::image_name(self.run.id()))
+        inner(&self.directory(&ledger::image_name(self.run.id()))?)
     }
 
     fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = std::env::temp_dir().join(name);
         // The entry comes before the directory: if this process dies in between, no directory is left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("cannot create `{}`", path.display()))?;
+        make_marked(&path)?;
         Ok(path)
     }
 
@@ -87,5 +79,44 @@ impl Ledger {
         let finished = tokio::task::spawn_blocking(move || janitor.finish(run, lifeline)).await?;
         let Undone { done: _, left } = finished?;
         Ok(left)
+    }
+}
+
+/// Makes a directory that only this user may use, and that `sweep` knows as ours.
+fn make_marked(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("cannot create `{}`", path.display()))?;
+    let mark = path.join(ledger::MARK);
+    private::write(&mark, "volproof made this directory.\n").with_context(|| {
+        format!("cannot write `{}`; TMPDIR names another directory for temporary files", mark.display())
+    })
+}
+
+/// Makes a directory in a private one for files that set their own modes, such as an image's: its `./` may be open to
+/// all, and programs with the set-user-id bit are then still out of reach for other users.
+fn inner(private: &Path) -> anyhow::Result<PathBuf> {
+    let path = private.join("root");
+    fs::create_dir(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn directory_around_an_image_is_marked_and_stays_private() {
+        let ground = tempfile::tempdir().unwrap();
+        let outer = ground.path().join("volproof-1-image");
+        make_marked(&outer).unwrap();
+        let root = inner(&outer).unwrap();
+        // As an image with an entry `./` does.
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(fs::metadata(&outer).unwrap().permissions().mode() & 0o7777, 0o700);
+        assert!(outer.join(ledger::MARK).is_file() && root != outer);
     }
 }
