@@ -42,6 +42,7 @@ use crate::proxy;
 use log::Log;
 use process::{Process, Start};
 use questions::Answers;
+use rooted::Program;
 
 /// The parameters of a driver's start.
 #[derive(Debug, Clone)]
@@ -578,13 +579,16 @@ fn launch(
     let mut command = placeholders.fill_command(command);
     let directory = manifest.directory.as_ref().map(|path| PathBuf::from(placeholders.fill(path)));
     let mut env = options.variables.clone();
-    env.extend(manifest.root.iter().flat_map(|_| placeholders.fill_values(&manifest.root_env)));
     env.extend(placeholders.fill_values(&manifest.env));
     if let Some(root) = &manifest.root {
         if !root.is_dir() {
             return Err(DriverError::NoRoot { root: root.clone() });
         }
-        command = rooted::command(root, manifest, layout, (command, directory.as_deref()), is_controller);
+        // `env` wins, and is there already.
+        let mut root_env = placeholders.fill_values(&manifest.root_env);
+        root_env.retain(|name, _| !manifest.env.contains_key(name));
+        let program = Program { command, directory: directory.as_deref(), env: root_env };
+        command = rooted::command(root, manifest, layout, program, is_controller);
     }
     let directory = directory.filter(|_| manifest.root.is_none());
     if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {

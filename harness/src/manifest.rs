@@ -261,6 +261,9 @@ impl Manifest {
         if manifest.root.is_some() && manifest.image.is_some() {
             return Err(ManifestError::TwoRoots { path: path.to_owned() });
         }
+        if !manifest.root_env.is_empty() && manifest.root.is_none() && manifest.image.is_none() {
+            return Err(ManifestError::NoRootForEnv { path: path.to_owned() });
+        }
         if manifest.starts_controller() && (manifest.socket.is_some() || manifest.controller_socket.is_some())
         {
             return Err(ManifestError::TwoControllers { path: path.to_owned() });

@@ -11,13 +11,13 @@ use crate::built;
 /// The configuration of an image that starts a script with the shell.
 const CONFIG: &str = r#"{"architecture":"ARCH","os":"linux","rootfs":{"type":"layers","diff_ids":[]},"config":{
     "Entrypoint":["/bin/sh","/driver.sh"],"Cmd":["--help"],"WorkingDir":"/work",
-    "Env":["FROM_IMAGE=yes","PATH=/usr/bin:/usr/sbin:/bin"]}}"#;
+    "Env":["FROM_IMAGE=yes","TMPDIR=/work","PATH=/usr/bin:/usr/sbin:/bin"]}}"#;
 
 /// The driver of the images: it looks for what the image says, and becomes fake-csi with its arguments.
 fn script() -> String {
     format!(
         "test \"$FROM_IMAGE\" = yes || exit 3\ntest \"$PWD\" = /work || exit 4\ntest ! -e /home || exit 5\n\
-         touch /written || exit 6\nexec {} __fake-csi \"$@\"\n",
+         touch /written || exit 6\ntest \"$TMPDIR\" = /work || exit 7\nexec {} __fake-csi \"$@\"\n",
         built().display()
     )
 }

@@ -1,7 +1,8 @@
 //! The interpreter of a program: the one that a script names in its first line, or the loader of a program with shared
 //! libraries. The kernel reports a missing one as if the program itself were missing.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -13,9 +14,19 @@ const ELF: &[u8] = b"\x7fELF\x02\x01";
 /// The type of the program header that names the loader.
 const PT_INTERP: u32 = 3;
 
-/// The program's interpreter, if that does not exist.
-pub(super) fn missing(program: &Path) -> Option<PathBuf> {
-    interpreter(program).filter(|interpreter| !interpreter.exists())
+/// The interpreter of a program that is started with these variables, if the interpreter does not exist.
+pub(super) fn missing(program: &str, env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let interpreter = interpreter(&found(program, env)?)?;
+    (!interpreter.exists()).then_some(interpreter)
+}
+
+/// The file of a program, which is looked for on `PATH` if its name has no slash.
+fn found(program: &str, env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program));
+    }
+    let path = env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"))?;
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 fn interpreter(program: &Path) -> Option<PathBuf> {
@@ -63,6 +74,10 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn of(program: &Path) -> Option<PathBuf> {
+        missing(program.to_str().unwrap(), &BTreeMap::new())
+    }
+
     #[test]
     fn missing_interpreter_of_a_script_is_named() {
         let directory = tempfile::tempdir().unwrap();
@@ -75,8 +90,18 @@ mod tests {
             ("#!\n", None),
         ] {
             std::fs::write(&script, text).unwrap();
-            assert_eq!(missing(&script), expected.map(PathBuf::from), "{text}");
+            assert_eq!(of(&script), expected.map(PathBuf::from), "{text}");
         }
+    }
+
+    #[test]
+    fn program_without_a_slash_is_looked_for_on_its_own_path() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("driver"), "#!/no/python3\n").unwrap();
+        let path = format!("/nowhere:{}", directory.path().display());
+        let env = BTreeMap::from([("PATH".to_owned(), path)]);
+        assert_eq!(missing("driver", &env), Some(PathBuf::from("/no/python3")));
+        assert_eq!(missing("no-such-driver", &env), None);
     }
 
     #[test]
@@ -95,11 +120,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("driver");
         std::fs::write(&file, &program).unwrap();
-        assert_eq!(missing(&file), Some(PathBuf::from("/lib/no-loader.so")));
+        assert_eq!(of(&file), Some(PathBuf::from("/lib/no-loader.so")));
         // Cut off anywhere, it is no program, and nothing else happens.
         for length in 0..program.len() {
             std::fs::write(&file, &program[..length]).unwrap();
-            assert_eq!(missing(&file), None, "{length}");
+            assert_eq!(of(&file), None, "{length}");
         }
     }
 }

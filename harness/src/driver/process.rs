@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
 use contracts::event::{Lifecycle, Role};
@@ -71,7 +71,7 @@ impl Process {
     ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => match interpreter::missing(Path::new(program)) {
+            io::ErrorKind::NotFound => match interpreter::missing(program, env) {
                 Some(interpreter) => DriverError::NoInterpreter { program: program.to_owned(), interpreter },
                 None => DriverError::NoCommand { program: program.to_owned() },
             },

@@ -4,6 +4,7 @@
 //! Mounts below the node's root propagate both ways: what the driver mounts there appears on the node. What the driver
 //! writes to its `/` goes into a layer that ends with it; the directory itself does not change.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::fs::File;
@@ -40,6 +41,16 @@ struct Orders {
     command: Vec<String>,
     /// The driver's working directory, as a path in its root.
     directory: PathBuf,
+    /// Variables that are set for the driver alone: those of an image would change this program, too.
+    env: BTreeMap<String, String>,
+}
+
+/// A driver as it is started in its root.
+pub(super) struct Program<'a> {
+    pub(super) command: Vec<String>,
+    pub(super) directory: Option<&'a Path>,
+    /// Variables that only its root has.
+    pub(super) env: BTreeMap<String, String>,
 }
 
 /// The command line that starts a driver in its root.
@@ -47,7 +58,7 @@ pub(super) fn command(
     root: &Path,
     manifest: &Manifest,
     layout: &Layout,
-    (command, directory): (Vec<String>, Option<&Path>),
+    Program { command, directory, env }: Program<'_>,
     is_controller: bool,
 ) -> Vec<String> {
     // A path below one of these is visible with it.
@@ -58,7 +69,7 @@ pub(super) fn command(
     let layers = layout.state().join(if is_controller { "controller-root" } else { "root" });
     let service_account = Path::new(Layout::SERVICE_ACCOUNT).is_dir() && manifest.wants_kubernetes();
     let directory = directory.unwrap_or(Path::new("/")).to_owned();
-    let orders = Orders { root: root.to_owned(), seen, service_account, layers, command, directory };
+    let orders = Orders { root: root.to_owned(), seen, service_account, layers, command, directory, env };
     let orders = serde_json::to_string(&orders).expect("paths that came from text are text");
     vec!["/proc/self/exe".to_owned(), SUBCOMMAND.to_owned(), orders]
 }
@@ -78,15 +89,14 @@ pub(crate) fn main(orders: &str) -> ExitCode {
         eprintln!("error: cannot make `{root}` the driver's root: cannot {step}: {error}");
         return ExitCode::FAILURE;
     }
-    let error = Command::new(program).args(arguments).exec();
-    eprintln!("error: cannot start `{program}` in `{root}`: {}", reason(program, &error));
+    let error = Command::new(program).args(arguments).envs(&orders.env).exec();
+    eprintln!("error: cannot start `{program}` in `{root}`: {}", reason(program, &orders.env, &error));
     ExitCode::FAILURE
 }
 
 /// Why a program of this root cannot be started, with what to do.
-fn reason(program: &str, error: &io::Error) -> String {
-    let path = found(program);
-    match (error.raw_os_error(), path.as_deref().and_then(interpreter::missing)) {
+fn reason(program: &str, env: &BTreeMap<String, String>, error: &io::Error) -> String {
+    match (error.raw_os_error(), interpreter::missing(program, env)) {
         (Some(libc::ENOENT), Some(interpreter)) => {
             let interpreter = interpreter.display();
             format!("its interpreter `{interpreter}` is not there; add it to the root or image")
@@ -99,15 +109,6 @@ fn reason(program: &str, error: &io::Error) -> String {
         }
         _ => error.to_string(),
     }
-}
-
-/// The file of a program, which is looked for on `PATH` if its name has no slash.
-fn found(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 /// The step that failed, and its error.
@@ -202,4 +203,20 @@ fn layered(root: &Path, layers: &Path) -> Result<PathBuf, Failed> {
 
 fn at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> Failed {
     move |error| (step.into(), error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_an_image_are_set_for_the_driver_alone() {
+        let layout = Layout::new("/kl", "/vp");
+        let manifest = Manifest::from_command("/driver").unwrap();
+        let env = BTreeMap::from([("LD_PRELOAD".to_owned(), "/lib/of-the-image.so".to_owned())]);
+        let program = Program { command: manifest.command.clone(), directory: None, env: env.clone() };
+        let words = command(Path::new("/root"), &manifest, &layout, program, false);
+        let orders: Orders = serde_json::from_str(&words[2]).unwrap();
+        assert_eq!((orders.env, orders.command), (env, manifest.command));
+    }
 }

@@ -44,6 +44,9 @@ pub enum ManifestError {
     RootOfRunning { path: PathBuf },
     #[error("cannot use `{path}`: it names a `root` and an `image`, of which only one can be meant")]
     TwoRoots { path: PathBuf },
+    /// It sets variables for a root that the driver does not have.
+    #[error("cannot use `{path}`: it names `root_env`, and neither a `root` nor an `image`")]
+    NoRootForEnv { path: PathBuf },
     /// It opens paths of the machine to a driver that has all of it.
     #[error(
         "cannot use `{path}`: it names `host_paths`, and the driver behind its `socket` has the whole machine"
@@ -116,6 +119,9 @@ impl ManifestError {
             Self::NoDriver { .. } => Some(format!("add {EXAMPLE}")),
             Self::TwoDrivers { .. } | Self::TwoRoots { .. } => Some("remove one of the two".to_owned()),
             Self::RootOfRunning { .. } => Some("remove `root` and `image`".to_owned()),
+            Self::NoRootForEnv { .. } => {
+                Some("name the `root` or `image`, or write the variables below `[env]`".to_owned())
+            }
             Self::HostPathsOfRunning { .. } => Some("remove `host_paths`".to_owned()),
             Self::NoHostPath { opened, .. } => {
                 Some(format!("make `{}` first, or remove it", opened.display()))

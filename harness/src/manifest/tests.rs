@@ -159,6 +159,13 @@ fn manifest_needs_either_a_command_or_a_socket() {
             hint: remove one of the two
         "#]],
     );
+    check(
+        "command = [\"x\"]\n[root_env]\nA = \"b\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names `root_env`, and neither a `root` nor an `image`
+            hint: name the `root` or `image`, or write the variables below `[env]`
+        "#]],
+    );
 }
 
 #[test]
