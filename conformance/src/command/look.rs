@@ -70,7 +70,7 @@ pub(super) async fn ask(
     drop(runner::logs::hide_secrets(&directory, &Masks::of(manifest)));
     match (answer, ended) {
         (Some(answer), Ok(_)) => answer,
-        (None, Ok(lane::Ended::Lost(why))) => {
+        (None, Ok(lane::Ended::Lost(why) | lane::Ended::Late(why))) => {
             Err(Exit::environment("cannot ask the driver in a guest").details([why]))
         }
         (_, Err(error)) => Err(Exit::environment("cannot start a worker").details([error.to_string()])),

@@ -191,7 +191,9 @@ async fn play(
         (Some(end), _) => end,
         (None, Ended::Kept(_)) => unreachable!("the player was not asked to keep anything"),
         (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
-        (None, Ended::Lost(why)) => Err(Exit::environment("the player is lost").details([why])),
+        (None, Ended::Lost(why) | Ended::Late(why)) => {
+            Err(Exit::environment("the player is lost").details([why]))
+        }
         (None, Ended::Hung(stuck)) => {
             Err(Exit::environment("the scenario did not end in time").details(stuck))
         }

@@ -52,7 +52,10 @@ impl Machine {
     pub(super) fn lacked(&self, report: &CaseReport, ended: Option<&io::Result<Ended>>) -> Option<String> {
         let not_started = match ended {
             Some(Err(error)) => error.raw_os_error().and_then(of_error),
-            Some(Ok(Ended::Lost(why))) => Some(format!(
+            Some(Ok(Ended::Lost(why))) => {
+                Some(format!("the guest of the case was lost: {why}; run it again with fewer --jobs"))
+            }
+            Some(Ok(Ended::Late(why))) => Some(format!(
                 "the guest of the case was lost: {why}; run it again with fewer --jobs, or a longer --boot-timeout"
             )),
             _ => None,
@@ -201,6 +204,16 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         assert_eq!(of_error(libc::ENOENT), None);
+    }
+
+    #[test]
+    fn more_time_to_boot_is_advised_for_late_guests_only() {
+        let machine = Machine::look(Path::new("/"), Path::new("/"));
+        let report = CaseReport::sample("a", Status::Error);
+        for (ended, is_late) in [(Ended::Lost("x".into()), false), (Ended::Late("x".into()), true)] {
+            let said = machine.lacked(&report, Some(&Ok(ended))).expect("the guest is lost");
+            assert!(said.contains("fewer --jobs") && said.contains("--boot-timeout") == is_late, "{said}");
+        }
     }
 
     #[test]

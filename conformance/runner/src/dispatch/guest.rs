@@ -94,7 +94,7 @@ impl Guests {
         }
     }
 
-    /// The abilities of a guest.
+    /// The abilities of a guest. The error of one that does not come up in time is [`io::ErrorKind::TimedOut`].
     pub async fn look(&self) -> io::Result<Facts> {
         let run = Run {
             argv: [PROGRAM, "__guest", "facts"].map(str::to_owned).into(),
@@ -116,6 +116,7 @@ impl Guests {
                 Err(io::Error::other(format!("looking at the guest ended with {code:?}")))
             }
             Finished::Lost(why) => Err(io::Error::other(why)),
+            Finished::Late(why) => Err(io::Error::new(io::ErrorKind::TimedOut, why)),
             Finished::Hung | Finished::Unwanted => Err(io::Error::other("the guest does not answer")),
         }
     }
@@ -221,6 +222,7 @@ impl Guests {
             Finished::Exited(None) => Ended::Lost("the guest could not run the worker".to_owned()),
             Finished::Hung => Ended::Hung(vec![]),
             Finished::Lost(why) => Ended::Lost(why),
+            Finished::Late(why) => Ended::Late(why),
             Finished::Unwanted => Ended::Cancelled,
         };
         Ok((ended, keeper))
@@ -256,6 +258,8 @@ enum Finished {
     Hung,
     /// The guest did not come up, or died.
     Lost(String),
+    /// The guest had not come up when its time was over.
+    Late(String),
     Unwanted,
 }
 

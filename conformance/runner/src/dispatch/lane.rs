@@ -35,6 +35,8 @@ pub enum Ended {
     Kept(Kept),
     /// The guest it ran in did not come up, or died: why.
     Lost(String),
+    /// The guest it ran in had not come up when its time was over.
+    Late(String),
 }
 
 /// Runs one worker to its end. Every line it says goes to `hear`; when `cancel` resolves, it is ended.

@@ -224,7 +224,7 @@ impl Verdict {
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![death::describe(*status)]
             }
-            (None, Some(Ok(Ended::Lost(why)))) => vec![why.clone()],
+            (None, Some(Ok(Ended::Lost(why) | Ended::Late(why)))) => vec![why.clone()],
             (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],
             (None, _) => vec!["the worker ended without an outcome".to_owned()],
         };

@@ -45,13 +45,19 @@ fn absent(kernel: &Kernel) -> String {
 /// The error of a guest that does not boot: how guests run here, and what would help.
 pub(in crate::command) fn does_not_boot(error: &io::Error, guests: &Guests) -> Exit {
     let kind = guests.kind();
-    let mut help = format!("--boot-timeout {:?} gives it more time", 2 * kind.machine.boot().within);
-    if kind.verdict.accelerator == Accelerator::Tcg {
-        help += "; where KVM works, a guest boots in seconds";
-    }
+    let is_late = error.kind() == io::ErrorKind::TimedOut;
     Exit::environment("cannot boot a guest")
         .details([error.to_string(), format!("it runs by {}", kind.verdict)])
-        .hint(help)
+        .maybe_hint(is_late.then(|| more_time(kind.machine.boot().within, kind.verdict.accelerator)))
+}
+
+/// The hint for a guest that did not boot within this time.
+fn more_time(within: Duration, accelerator: Accelerator) -> String {
+    let more = format!("--boot-timeout {:?} gives it more time", 2 * within);
+    match accelerator {
+        Accelerator::Tcg => more + "; where KVM works, a guest boots in seconds",
+        Accelerator::Kvm => more,
+    }
 }
 
 fn boot(kernel: Chosen, within: Duration) -> Result<(), Exit> {

@@ -102,7 +102,7 @@ impl Keeping {
                 None => Finished::Exited(exit.code.or(exit.signal.map(|signal| 128 + signal))),
             },
             Err(GuestError::Unwanted) => Finished::Unwanted,
-            Err(error) => Finished::Lost(testbed::failure::chain(&error).join(": ")),
+            Err(error) => lost(&error),
         };
         if !matches!(finish, Finished::Exited(Some(0))) {
             self.guest = None;
@@ -136,6 +136,15 @@ impl Keeping {
             }
         }
         ended
+    }
+}
+
+/// What became of the work of a guest that failed.
+fn lost(error: &GuestError) -> Finished {
+    let why = testbed::failure::chain(error).join(": ");
+    match error {
+        GuestError::NoHello { .. } => Finished::Late(why),
+        _ => Finished::Lost(why),
     }
 }
 
