@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use driver_image::{Image, ImageError, Limits, Start};
+use driver_image::{Image, ImageError, Limits, Start, UNPACKING};
 use harness::manifest::Manifest;
 use tokio::sync::{OnceCell, oneshot};
 
@@ -33,9 +33,9 @@ impl DriverImage {
         Ok(Some(Self { image, file, root: OnceCell::new() }))
     }
 
-    /// A name for its content.
+    /// A name for its unpacked content.
     pub(super) fn name(&self) -> String {
-        format!("image-{}", self.image.id())
+        format!("image-{UNPACKING}-{}", self.image.id())
     }
 
     /// Its root on this machine. The first call unpacks it, into a directory that the janitor removes.
