@@ -83,13 +83,18 @@ impl Filesystem {
     /// Makes a file system on this device and mounts it at `target`.
     pub fn on(device: LoopDevice, format: DiskFormat, target: &Path) -> Result<Filesystem, FilesystemError> {
         format.make(&device.path())?;
-        let mounted = Mounted::mount(format.name(), &device.path(), target, MsFlags::empty(), "")?;
-        Ok(Filesystem { mounted, device })
+        Filesystem::mount(device, format, target, "")
     }
 
-    /// The file system of this device, mounted already.
-    pub fn of(mounted: Mounted, device: LoopDevice) -> Self {
-        Self { mounted, device }
+    /// Mounts the file system that is on this device at `target`.
+    pub fn mount(
+        device: LoopDevice,
+        format: DiskFormat,
+        target: &Path,
+        options: &str,
+    ) -> Result<Filesystem, FilesystemError> {
+        let mounted = Mounted::mount(format.name(), &device.path(), target, MsFlags::empty(), options)?;
+        Ok(Filesystem { mounted, device })
     }
 
     pub fn path(&self) -> &Path {

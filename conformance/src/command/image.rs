@@ -95,8 +95,8 @@ fn refused(error: &ImageError) -> Exit {
     exit(error.to_string()).details(source.map(ToString::to_string)).maybe_hint(error.hint())
 }
 
-/// Does long work beside the runtime. When the caller gives up, the work is told so and waited for: it may write into a
-/// directory that is about to be removed.
+/// Does long work beside the runtime. When the caller gives up, the work is asked to end, and its end is awaited: it may
+/// write into a directory that is about to be removed.
 async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
 ) -> Result<T, Exit> {

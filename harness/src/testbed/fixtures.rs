@@ -7,11 +7,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::mount::MsFlags;
-
 use crate::Layout;
 use crate::facts;
-use crate::filesystem::{Filesystem, FilesystemError, Mounted};
+use crate::filesystem::{Filesystem, FilesystemError};
 use crate::guard::{CloseError, Guard};
 use crate::loop_device::{LoopDevice, LoopOptions};
 use crate::manifest::{Disk, Manifest, Placeholders};
@@ -151,10 +149,7 @@ fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, Fixtur
         if is_new {
             wanted.fs_type.make(&device.path())?;
         }
-        let options = wanted.options.join(",");
-        let format = wanted.fs_type.name();
-        let mounted = Mounted::mount(format, &device.path(), target, MsFlags::empty(), &options)?;
-        Ok(Filesystem::of(mounted, device))
+        Filesystem::mount(device, wanted.fs_type, target, &wanted.options.join(","))
     };
     made().map_err(|source| FixtureError::Disk { path: target.to_owned(), source })
 }

@@ -30,8 +30,9 @@ impl Bed {
         }
         self.node.kill().await;
         self.kill_driver().await;
-        let failed = self.journal.act(|| self.unmount_all().err());
-        failed.map_or(Ok(()), Err)?;
+        if let Some(error) = self.journal.act(|| self.unmount_all().err()) {
+            return Err(error);
+        }
         self.detach_loops()?;
         self.remove_new_files(&[]);
         self.start_all().await
