@@ -81,11 +81,10 @@ impl Fixtures {
     pub fn make(manifest: &Manifest, layout: &Layout, node: &str) -> Result<Self, FixtureError> {
         let placeholders = Placeholders::new(layout, node, false);
         let place = |path: &str| PathBuf::from(placeholders.fill(path));
-        check_room(manifest, layout.state())?;
+        check_room(manifest, layout)?;
         let mut fixtures = Self::default();
         for (number, wanted) in manifest.disks.iter().enumerate() {
-            let image = layout.state().join("disks").join(number.to_string());
-            fixtures.disks.push(disk(wanted, &image, &place(&wanted.path))?);
+            fixtures.disks.push(disk(wanted, &image(layout, number), &place(&wanted.path))?);
         }
         if let Some(path) = &manifest.nfs_export {
             fixtures.export = Some(export(place(path))?);
@@ -120,13 +119,20 @@ impl Drop for Fixtures {
     }
 }
 
+/// The image of the disk with this number.
+fn image(layout: &Layout, number: usize) -> PathBuf {
+    layout.state().join("disks").join(number.to_string())
+}
+
 /// The images are on the file system of the case's state. A driver that fills its disk must find the disk full, and not
-/// that file system.
-fn check_room(manifest: &Manifest, state: &Path) -> Result<(), FixtureError> {
+/// that file system. An image from before the power failed has its room already.
+fn check_room(manifest: &Manifest, layout: &Layout) -> Result<(), FixtureError> {
+    let state = layout.state();
     let failed = |errno: nix::Error| FixtureError::Make { path: state.to_owned(), source: errno.into() };
     let found = nix::sys::statvfs::statvfs(state).map_err(failed)?;
     let room = (found.blocks_available() * found.fragment_size()) >> 20;
-    match manifest.disks.iter().map(Disk::bytes).sum::<u64>() >> 20 {
+    let new = manifest.disks.iter().enumerate().filter(|(number, _)| !image(layout, *number).exists());
+    match new.map(|(_, disk)| disk.bytes()).sum::<u64>() >> 20 {
         wanted if wanted > room => Err(FixtureError::NoRoom { wanted, room }),
         _ => Ok(()),
     }
