@@ -22,6 +22,9 @@ const APART: f64 = 1000.0;
 /// An error of the node itself that no further try mends: the volume is for other nodes, and neither changes.
 const FOR_OTHER_NODES: &str = "NodeAffinity check failed";
 
+/// Another one: a mount that the driver has left at a target is not the node's to remove.
+const STILL_MOUNTED: &str = "is still mounted by other references";
+
 /// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
 pub const UNDOES: &str = "DRV-184";
 
@@ -218,9 +221,8 @@ impl Search {
                 }
                 self.failed(of, answer, now)
             }
-            (None, Some(error)) if error.contains(FOR_OTHER_NODES) => {
+            (None, Some(error)) if let Some(message) = lasting(error) => {
                 let (method, code) = (String::new(), String::new());
-                let message = error.clone();
                 let answer = Answer { method, code, message, is_final: true, is_unreadable: false };
                 self.failed(of, answer, now)
             }
@@ -268,6 +270,14 @@ impl Search {
             was_seen_before,
         })
     }
+}
+
+/// The message of an error of the node that no further try mends.
+fn lasting(error: &str) -> Option<String> {
+    if error.contains(STILL_MOUNTED) {
+        return Some("the node unstages no volume that is still mounted at a target".to_owned());
+    }
+    error.contains(FOR_OTHER_NODES).then(|| error.to_owned())
 }
 
 /// Whether the node has tried one mount again and again, and failed in the same way each time without a call of the driver's:

@@ -76,12 +76,16 @@ fn edge(edge: Edge, error: Option<&str>) -> Event {
 }
 
 #[test]
-fn volume_for_other_nodes_ends_a_wait_and_no_other_error_of_the_node_does() {
-    let mut trace = Trace::default();
+fn error_of_the_node_that_no_further_try_mends_ends_a_wait() {
     let affinity = "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
-    let end = (0..3).find_map(|_| trace.fails_without_a_call(affinity)).expect("three equal ones");
-    assert_eq!(end.to_string(), format!("ended early: the node fails each time (3 tries): {affinity}"));
-    assert_eq!(end.explain("No pod")[0], format!("No pod: {affinity}."));
+    let mounted = "the device mount path `/g` is still mounted by other references [\"/t\"]";
+    let said = "the node unstages no volume that is still mounted at a target";
+    for (error, said) in [(affinity, affinity), (mounted, said)] {
+        let mut trace = Trace::default();
+        let end = (0..3).find_map(|_| trace.fails_without_a_call(error)).expect("three equal ones");
+        assert_eq!(end.to_string(), format!("ended early: the node fails each time (3 tries): {said}"));
+        assert_eq!(end.explain("No pod")[0], format!("No pod: {said}."));
+    }
     let mut trace = Trace::default();
     assert_eq!((0..9).find_map(|_| trace.fails_without_a_call("secret \"keys\" not found")), None);
 }
