@@ -159,25 +159,30 @@ fn each_random_story_is_retold_but_for_what_is_argued() {
     let mut argued = argued();
     let is_played = |story: &Story| !argued.get(&story.name).is_some_and(|ways| ways[0].is_left_out());
     let played = in_parallel(chosen().into_iter().filter(is_played).collect(), |story| {
-        (story_difference(&story), story.name)
+        (story_difference(&story), story)
     });
     let mut wrong = Vec::new();
-    for (found, name) in played {
-        let found = match found {
+    for (found, story) in played {
+        let ways = argued.get(&story.name).map_or(&[][..], Vec::as_slice);
+        let is_expected = |found: &str| match ways {
+            [] => found.is_empty(),
+            ways => ways.iter().any(|way| way.difference == found),
+        };
+        // A step may have come late beside the other stories. By itself the story has to differ again.
+        let again = match found {
+            Ok(found) if is_expected(&found) => continue,
+            Ok(_) => story_difference(&story),
+            failed => failed,
+        };
+        let found = match again {
+            Ok(found) if is_expected(&found) => continue,
             Ok(found) => found,
             Err(why) => {
                 wrong.push(why);
                 continue;
             }
         };
-        let ways = argued.get(&name).map_or(&[][..], Vec::as_slice);
-        let is_expected = match ways {
-            [] => found.is_empty(),
-            ways => ways.iter().any(|way| way.difference == found),
-        };
-        if is_expected {
-            continue;
-        }
+        let name = story.name;
         wrong.push(match (found.is_empty(), ways.is_empty()) {
             (true, _) => {
                 format!("{name} is the same as its recording, and `differences.txt` says it differs")
