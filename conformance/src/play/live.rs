@@ -110,14 +110,24 @@ impl World {
                 Err(error) => left.push(chain(&error).join(": ")),
             }
         }
-        let (mut search, mut read) = (Search::default(), self.journal.length());
+        let of_other = self.other_node().map(|other| other.journal.clone());
+        let journals = std::iter::once(self.journal.clone()).chain(of_other);
+        let mut searches: Vec<(Journal, usize, Search)> = journals
+            .map(|journal| {
+                let read = journal.length();
+                (journal, read, Search::default())
+            })
+            .collect();
         let gone_or_refused = async |world: &mut Self| {
             if world.leaving.is_empty() && world.is_quiet().await {
                 return Some(None);
             }
-            let lines = world.journal.since(read);
-            read += lines.len();
-            search.read(&lines).map(Some)
+            let refused = searches.iter_mut().find_map(|(journal, read, search)| {
+                let lines = journal.since(*read);
+                *read += lines.len();
+                search.read(&lines)
+            });
+            refused.map(Some)
         };
         let refused = match self.pass(LIMIT, gone_or_refused).await {
             Some(None) => return left,
