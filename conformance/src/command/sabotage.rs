@@ -47,7 +47,7 @@ pub(super) struct Flags {
     /// How many are tried at once; twice as many as there are processors if not given, since they wait most of the time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// How long one case may take: one that waits for what a broken driver never does need not wait long
+    /// How long one case and the start of the driver may take: what a broken driver never does is not waited for longer
     #[arg(long, default_value = "15s", value_parser = run::span)]
     timeout: Duration,
     /// The report of a run against the honest driver, instead of another such run
@@ -264,12 +264,13 @@ impl Tries<'_> {
 
     fn start(&self, sabotage: Option<Sabotage>, cases: &[String], report: &Path) -> Result<Child, Exit> {
         let mut command = Command::new("/proc/self/exe");
+        let timeout = format!("{}s", self.flags.timeout.as_secs_f64());
         command
             .arg("run")
             .arg("--report")
             .arg(report)
-            .arg("--timeout")
-            .arg(format!("{}s", self.flags.timeout.as_secs_f64()));
+            .args(["--timeout", &timeout])
+            .args(["--start-timeout", &timeout]);
         match sabotage {
             // Several of these run at once, and the machine is theirs together.
             Some(sabotage) => {
