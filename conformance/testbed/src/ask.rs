@@ -81,8 +81,9 @@ fn secret_repeated((method, key): (String, String)) -> WrongAnswer {
     WrongAnswer { method, promise, cause, detail: String::new(), is_fatal: false }
 }
 
-/// The time for the driver to end after SIGTERM.
-const ENDING: Duration = Duration::from_secs(10);
+/// The time for the driver to end after SIGTERM. The first case waits for it; a driver that does not heed the signal is
+/// killed at the end of each case.
+const ENDING: Duration = Duration::from_secs(3);
 
 /// The number of last lines that are shown: they explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;
