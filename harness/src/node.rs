@@ -150,20 +150,43 @@ impl Node {
     ///
     /// # Errors
     /// When there is one of that name.
-    pub fn add_pod(&self, mut pod: Pod) -> Result<Arc<Pod>, NodeError> {
+    pub fn add_pod(&self, pod: Pod) -> Result<Arc<Pod>, NodeError> {
+        let mut pod = complete(pod);
         pod.node.clone_from(&self.options.name);
-        if pod.meta.namespace.is_empty() {
-            pod.meta.namespace = NAMESPACE.to_owned();
-        }
-        if pod.meta.uid.is_empty() {
-            pod.meta.uid = format!("uid-{}", pod.meta.name);
-        }
+        self.begin(&pod);
+        let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
+        self.api.create(pod.clone()).map_err(failed)
+    }
+
+    /// Writes a pod that gets its node later, as one whose claims are not bound.
+    ///
+    /// # Errors
+    /// When there is one of that name.
+    pub fn write_pod(&self, pod: Pod) -> Result<Arc<Pod>, NodeError> {
+        let pod = complete(pod);
+        let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
+        self.api.create(pod.clone()).map_err(failed)
+    }
+
+    /// Gives the node a pod that was written before.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub fn place_pod(&self, name: &str) -> Result<Arc<Pod>, NodeError> {
+        let failed = |source| NodeError::Api { pod: name.to_owned(), source };
+        let pod = self.api.get::<Pod>(NAMESPACE, name);
+        pod.iter().for_each(|pod| self.begin(pod));
+        self.api
+            .change(NAMESPACE, name, |pod: &mut Pod| pod.node.clone_from(&self.options.name))
+            .map_err(failed)
+    }
+
+    /// Notes that a pod is the node's from now on.
+    fn begin(&self, pod: &Pod) {
         // A reused uid is a new pod.
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.meta.uid);
         self.journal().pod(&pod.meta.name, PodPhase::Added);
         self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
-        let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
-        self.api.create(pod.clone()).map_err(failed)
     }
 
     /// Deletes a pod whose containers are still being stopped: it keeps its volumes.
@@ -458,6 +481,17 @@ impl Node {
         });
         Ok((group, exit))
     }
+}
+
+/// A pod with the namespace and the uid that it has if nothing else is said.
+fn complete(mut pod: Pod) -> Pod {
+    if pod.meta.namespace.is_empty() {
+        pod.meta.namespace = NAMESPACE.to_owned();
+    }
+    if pod.meta.uid.is_empty() {
+        pod.meta.uid = format!("uid-{}", pod.meta.name);
+    }
+    pod
 }
 
 async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {

@@ -1,7 +1,7 @@
 //! The way from the proxy to the driver. Connects to the driver's sockets.
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::error::Error as _;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use tonic::{Extensions, Request, Response, Status};
 
 use super::codec::Raw;
 use super::connect;
-use super::unreadable::{LARGEST_ANSWER, explained, misread, unreadable};
+use super::unreadable::{LARGEST_ANSWER, explained, misread, unreachable, unreadable};
 
 /// The driver's sockets, each with the connection that is kept to it.
 #[derive(Debug)]
@@ -106,12 +106,4 @@ impl Upstream {
         // One value is replaced by another.
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Status {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    Status::unavailable(format!("connection error: driver at `{}`: {last}", socket.display()))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use contracts::event::NOT_NOW;
 use tonic::Status;
 
+use super::unreadable::is_unreachable;
 use super::{code_name, is_unanswered, unreadable};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -19,6 +20,7 @@ pub fn is_not_now(status: &Status) -> bool {
         && status.source().is_none()
         && unreadable(status).is_none()
         && !is_unanswered(status)
+        && !is_unreachable(status)
 }
 
 /// Makes a call, and again after a growing pause for as long as its answer asks for that.
@@ -39,7 +41,7 @@ mod tests {
     use contracts::event::Unreadable;
 
     use super::super::no_answer;
-    use super::super::unreadable::status;
+    use super::super::unreadable::{status, unreachable};
     use super::*;
 
     #[test]
@@ -53,5 +55,7 @@ mod tests {
         let mut lost = Status::unavailable("the connection is lost");
         lost.set_source(std::sync::Arc::new(std::io::Error::other("broken pipe")));
         assert!(!is_not_now(&lost));
+        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert!(!is_not_now(&unreachable("/csi.sock".as_ref(), &gone)));
     }
 }

@@ -4,6 +4,7 @@
 //! defect is recognised by the beginning of that message, since a status has no other field for it.
 
 use std::error::Error;
+use std::path::Path;
 
 use contracts::event::Unreadable;
 use csi_proto::json::JsonError;
@@ -43,6 +44,22 @@ pub(crate) fn no_answer() -> Status {
 /// Whether a call failed because no answer came in time. False if the driver itself answered DEADLINE_EXCEEDED.
 pub fn is_unanswered(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && status.message() == NO_ANSWER
+}
+
+const UNREACHABLE: &str = "connection error: driver at ";
+
+/// The status of a call whose connection could not be made, or was lost.
+pub(super) fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Status {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    Status::unavailable(format!("{UNREACHABLE}`{}`: {last}", socket.display()))
+}
+
+/// Whether a call failed because the driver could not be reached. False if the driver itself answered UNAVAILABLE.
+pub(super) fn is_unreachable(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.message().starts_with(UNREACHABLE)
 }
 
 pub(super) fn status(defect: Unreadable, detail: &str) -> Status {

@@ -9,7 +9,7 @@ use api::snapshot::SnapshotSource;
 use api::storage::{ClaimSpec as Spec, ClaimTemplate, DataSource, Requirement};
 use api::{
     AccessMode, AttributesClass, Bytes, Claim, ClaimPhase, GroupSnapshot, Key, Kind, Meta, Notification,
-    PersistentSource, Severity, Snapshot, Volume, VolumeMode,
+    PersistentSource, Pod, Severity, Snapshot, Volume, VolumeMode, VolumeSource,
 };
 use harness::api_server::Provisioned;
 
@@ -93,6 +93,31 @@ impl Bed {
         let name = format!("{pod}-{volume}");
         self.made.cluster.claims.borrow_mut().insert(name);
         ClaimTemplate { spec: self.claim_spec(&ClaimSpec::default()), ..ClaimTemplate::default() }
+    }
+
+    /// The claims that the controllers make for a pod.
+    pub(crate) fn own_claims(&self, pod: &Pod) -> Vec<String> {
+        let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
+            VolumeSource::Ephemeral { .. } => Some(format!("{}-{}", pod.meta.name, volume.name)),
+            _ => None,
+        });
+        claims.filter(|claim| self.made.cluster.has_made(claim)).collect()
+    }
+
+    /// Waits until the claims that are made for a pod are bound. Deletes the pod otherwise, and them with it.
+    pub(crate) async fn own_claims_are_bound(&self, pod: &str, claims: &[String]) -> Result {
+        for claim in claims {
+            let key = Key::namespaced(Kind::Claim, NAMESPACE, claim);
+            let bound = || {
+                let claim = self.api_server.get::<Claim>(NAMESPACE, claim)?;
+                (claim.status.phase == ClaimPhase::Bound).then_some(())
+            };
+            if let Err(error) = self.reached(&key, "is not bound", bound).await {
+                self.api_server.delete::<Pod>(NAMESPACE, pod).map_err(|error| StepError::ours(&error))?;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the claim that was made for a pod is gone, and the driver has deleted its volume.

@@ -13,10 +13,19 @@ const MOMENT: Duration = Duration::from_secs(2);
 const REFUSED: Duration = Duration::from_secs(1);
 
 impl Bed {
-    /// Adds a pod to its node.
+    /// Adds a pod to its node. A pod whose claims are made for it gets its node when they are bound, as a scheduler does it.
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
         self.put_on(&spec.name, spec.on_other_node);
-        self.node_of(&spec.name).add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
+        let (node, pod) = (self.node_of(&spec.name), spec.pod());
+        let ours = |error: NodeError| StepError::ours(&error);
+        let claims = self.own_claims(&pod);
+        if claims.is_empty() {
+            node.add_pod(pod).map_err(ours)?;
+        } else {
+            node.write_pod(pod).map_err(ours)?;
+            self.own_claims_are_bound(&spec.name, &claims).await?;
+            node.place_pod(&spec.name).map_err(ours)?;
+        }
         self.made.pods.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
