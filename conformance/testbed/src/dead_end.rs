@@ -19,11 +19,16 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
-/// An error of the node itself that no further try mends: the volume is for other nodes, and neither changes.
-const FOR_OTHER_NODES: &str = "NodeAffinity check failed";
-
-/// Another one: a mount that the driver has left at a target is not the node's to remove.
-const STILL_MOUNTED: &str = "is still mounted by other references";
+/// The words of errors of the node itself that no further try mends, and what is told in place of a long one: a volume for
+/// other nodes stays one, and what the driver has mounted or laid at a path is not the node's to remove.
+const LASTING: [(&str, Option<&str>); 3] = [
+    ("NodeAffinity check failed", None),
+    ("exists but is not a directory", None),
+    (
+        "is still mounted by other references",
+        Some("the node unstages no volume that is still mounted at a target"),
+    ),
+];
 
 /// The promise that NodeUnpublishVolume and NodeUnstageVolume undo what was done.
 pub const UNDOES: &str = "DRV-184";
@@ -272,12 +277,10 @@ impl Search {
     }
 }
 
-/// The message of an error of the node that no further try mends.
+/// What to tell of an error of the node that no further try mends.
 fn lasting(error: &str) -> Option<String> {
-    if error.contains(STILL_MOUNTED) {
-        return Some("the node unstages no volume that is still mounted at a target".to_owned());
-    }
-    error.contains(FOR_OTHER_NODES).then(|| error.to_owned())
+    let (_, instead) = LASTING.into_iter().find(|(words, _)| error.contains(words))?;
+    Some(instead.unwrap_or(error).to_owned())
 }
 
 /// Whether the node has tried one mount again and again, and failed in the same way each time without a call of the driver's:

@@ -80,7 +80,8 @@ fn error_of_the_node_that_no_further_try_mends_ends_a_wait() {
     let affinity = "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
     let mounted = "the device mount path `/g` is still mounted by other references [\"/t\"]";
     let said = "the node unstages no volume that is still mounted at a target";
-    for (error, said) in [(affinity, affinity), (mounted, said)] {
+    let link = "path `/v` exists but is not a directory";
+    for (error, said) in [(affinity, affinity), (link, link), (mounted, said)] {
         let mut trace = Trace::default();
         let end = (0..3).find_map(|_| trace.fails_without_a_call(error)).expect("three equal ones");
         assert_eq!(end.to_string(), format!("ended early: the node fails each time (3 tries): {said}"));
