@@ -12,6 +12,7 @@ use harness::sandbox::Written;
 use harness::symbols::Symbols;
 use testbed::bed::sentence;
 use testbed::cx::Ignored;
+use testbed::dead_end::UNDOES;
 use testbed::limits;
 
 use crate::finding::{Finding, Party};
@@ -160,16 +161,24 @@ pub(crate) fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> 
 
 /// Marks the other findings about a volume that the driver does not unstage as consequences of that one.
 fn explain_by_staged_volume(findings: &mut [Finding]) {
-    let stays = |finding: &Finding| finding.party == Party::Driver && finding.contract == STAYS_STAGED;
-    if !findings.iter().any(stays) {
+    let stays = |finding: &Finding| {
+        finding.party == Party::Driver && [UNDOES, STAYS_STAGED].contains(&&*finding.contract)
+    };
+    let Some(of) = findings.iter().find(|finding| stays(finding)).map(|finding| finding.contract.clone())
+    else {
         return;
-    }
+    };
     let others =
         findings.iter_mut().filter(|finding| finding.contract.starts_with("INV-") && !stays(finding));
     for finding in others.filter(|finding| finding.party == Party::Driver) {
         finding.party = Party::Unknown;
-        finding.consequence_of = STAYS_STAGED.to_owned();
+        finding.consequence_of.clone_from(&of);
     }
+}
+
+/// Removes what was found at rest about a call that does not undo another, if the case itself has met that refusal.
+pub(crate) fn unite_not_undone(findings: &mut Vec<Finding>, method: &str) {
+    findings.retain(|finding| finding.contract != UNDOES || finding.method != method);
 }
 
 /// The cause of the advice about a volume that was deleted while it was staged.
@@ -205,17 +214,15 @@ fn managers(
             if violation.seq == 0 && !manager::binds_controllers(rule.id) =>
         {
             let message = symbols.text(message);
-            let sentence = format!(
-                "{UNSTAGE} of a volume that was unpublished everywhere was refused, with {code} ({message}), and so: {}",
-                found.sentence
-            );
-            let cites = format!(
-                "CSI 1.12, {UNSTAGE}: \"This RPC MUST undo the work by the corresponding `NodeStageVolume`\". {}",
-                found.cites
-            );
+            let refused = format!("of a volume that was unpublished everywhere was refused, with {code}");
+            if rule.id == STAYS_STAGED {
+                let sentence = format!("{UNSTAGE} {refused} ({message}), for as often as the node asked.");
+                return Finding { sentence, ..promise_broken(UNDOES, UNSTAGE, &refused) };
+            }
+            let sentence = format!("{UNSTAGE} {refused} ({message}), and so: {}", found.sentence);
             // Refusals with two codes are two faults.
             let cause = format!("{} after {code}", found.cause);
-            Finding { party: Party::Driver, cause, sentence, cites, ..found }
+            Finding { party: Party::Driver, cause, sentence, ..found }
         }
         // CSI allows the code for a volume that does not exist, and a class without attachments lets the controller delete
         // a volume before the node has unstaged it.

@@ -328,8 +328,12 @@ fn status_and_findings(
     findings.dedup_by(|a, b| a.key() == b.key());
     let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
     // One that has ended the body is refused at the end as well.
-    let refused =
-        claims.not_undone.as_ref().filter(|_| broken.as_ref().is_none_or(|broken| broken.contract != UNDOES));
+    let ended_by = broken.as_ref().filter(|broken| broken.contract == UNDOES);
+    let refused = claims.not_undone.as_ref().filter(|_| ended_by.is_none());
+    let method = ended_by.map(|broken| &broken.method).or_else(|| refused.map(|refused| &refused.method));
+    if let Some(method) = method {
+        judge::unite_not_undone(&mut findings, method);
+    }
     findings.extend(
         refused.map(|refused| judge::promise_broken(UNDOES, &refused.method, &symbols.text(&refused.cause))),
     );

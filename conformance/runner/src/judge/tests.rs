@@ -168,16 +168,20 @@ fn driver_that_never_unstages_an_unpublished_volume_is_at_fault() {
     let at_end = |events: &[Value]| {
         let rest = Rest::default();
         let found = judgement(&trace(events), Some(&rest), &Symbols::new(Layout::standard())).0;
-        let stays = found.into_iter().find(|finding| finding.contract == "INV-007");
+        let stays = found.into_iter().find(|finding| ["DRV-184", "INV-007"].contains(&&*finding.contract));
         stays.expect("the volume stays staged")
     };
     let refused = || call(4, "NodeUnstageVolume", "Internal", None);
     let found = at_end(&[staged(), refused()].concat());
-    assert_eq!(found.party, Party::Driver, "{found:#?}");
+    assert_eq!((found.party, found.contract.as_str()), (Party::Driver, "DRV-184"), "{found:#?}");
     assert!(
         found.sentence.contains("that was unpublished everywhere was refused, with Internal"),
         "{found:#?}"
     );
+    // It is one fault, also where the case has met the refusal itself.
+    let mut all = vec![found, promise_broken("DRV-184", "NodeUnpublishVolume", "another call")];
+    unite_not_undone(&mut all, "NodeUnstageVolume");
+    assert_eq!(all.len(), 1, "{all:#?}");
     // CSI has the code for a volume that does not exist any more, and for no other.
     let unknown = || call(6, "NodeUnstageVolume", "NotFound", None);
     assert!(at_end(&[staged(), unknown()].concat()).is_fault());
