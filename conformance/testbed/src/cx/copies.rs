@@ -1,7 +1,7 @@
 //! Snapshots, as a case takes them. What is left of them is deleted at its end.
 
 use std::panic::Location;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -20,6 +20,14 @@ pub struct Snapshot {
     pub size: u64,
     /// The snapshot as it was answered.
     pub said: Value,
+}
+
+impl Snapshot {
+    /// Its creation time; `None` if it was not answered.
+    pub fn time(&self) -> Option<SystemTime> {
+        let said = self.said["creationTime"].as_str()?;
+        SystemTime::try_from(said.parse::<prost_types::Timestamp>().ok()?).ok()
+    }
 }
 
 impl Cx {
