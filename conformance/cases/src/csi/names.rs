@@ -10,18 +10,58 @@ const CREATE: &str = "CreateVolume";
 /// Names that differ only in their case, or only far from their start, are those of different volumes.
 ///
 /// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
-#[case(needs = [Creates, Filesystem], driver = Shared)]
+#[case(needs = [Creates, Filesystem], judges = ["DRV-110"], driver = Shared)]
 async fn names_that_differ_are_different_volumes(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    let mut request = cx.create_request("n")?;
+    let request = cx.create_request("n")?;
     let name = request["name"].as_str().unwrap_or_default().to_owned();
     let long = format!("{name:n<110}");
     let names =
         [name.clone(), name.to_uppercase(), format!("{name}-"), long.clone(), format!("{long}1"), long + "2"];
+    are_different(cx, &names).await
+}
+
+/// A name that begins another one is that of a volume of its own, also if the longer one was made first.
+///
+/// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem], judges = ["DRV-110"], driver = Shared)]
+async fn name_that_begins_another_is_of_another_volume(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let request = cx.create_request("n")?;
+    let name = request["name"].as_str().unwrap_or_default();
+    are_different(cx, &[format!("{name}-and-more"), name.to_owned()]).await
+}
+
+/// The longest names are different if only their last bytes are.
+///
+/// CSI, 'Size Limits': strings may have 128 bytes.
+#[case(needs = [Creates, Filesystem], judges = ["DRV-110"], driver = Shared)]
+async fn longest_names_are_compared_to_their_end(cx: &mut Cx) -> Result {
+    const LONGEST: usize = 128;
+    cx.volume("data").create().await?;
+    let request = cx.create_request("n")?;
+    let name = request["name"].as_str().unwrap_or_default();
+    let but_one = format!("{name:n<width$}", width = LONGEST - 1);
+    are_different(cx, &[format!("{but_one}1"), format!("{but_one}2")]).await
+}
+
+/// Names that differ only in a sign between their letters are those of different volumes.
+///
+/// CSI, Volume.volume_id: it MUST identify this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem], judges = ["DRV-110"], driver = Shared)]
+async fn names_that_differ_in_a_sign_are_different_volumes(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let request = cx.create_request("n")?;
+    let name = request["name"].as_str().unwrap_or_default();
+    are_different(cx, &["-1", ".1", "_1", "1"].map(|end| format!("{name}{end}"))).await
+}
+
+/// Finds that volumes of these names have different ids. A driver may refuse some of the names.
+async fn are_different(cx: &Cx, names: &[String]) -> Result {
+    let mut request = cx.last_request(CREATE)?;
     let mut made: Vec<Answer> = Vec::new();
     for name in names {
         request["name"] = json!(name);
-        // A driver may refuse some of these names.
         let answer = cx.call(CREATE, request.clone()).await?;
         made.extend(Some(answer).filter(Answer::is_ok));
     }

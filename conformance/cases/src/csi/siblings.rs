@@ -1,4 +1,6 @@
-//! Several volumes or snapshots: a call for one does not change the others.
+//! Several volumes or snapshots: each has an id of its own, and a call for one does not change the others.
+
+use std::collections::BTreeSet;
 
 use crate::prelude::*;
 
@@ -22,6 +24,31 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     kept.tear_down("web").await
 }
 
+/// DeleteVolume of a volume leaves another one whose name begins with the name of the deleted one.
+///
+/// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.create_request("n")?;
+    let short = cx.call("CreateVolume", request.clone()).await?;
+    request["name"] = json!(format!("{}-and-more", request["name"].as_str().unwrap_or_default()));
+    let long = cx.call("CreateVolume", request.clone()).await?;
+    cx.unmake(&short).await?;
+    let asked = json!({
+        "volumeId": long.part("/volume/volumeId"), "volumeContext": long.part("/volume/volumeContext"),
+        "volumeCapabilities": request["volumeCapabilities"],
+    });
+    let found = cx.call("ValidateVolumeCapabilities", asked).await?;
+    cx.unmake(&long).await?;
+    if !short.is_ok() || !long.is_ok() {
+        cx.not_tried("DRV-112", "the driver does not make several volumes");
+        return Ok(());
+    }
+    let cause = "DeleteVolume of one volume deleted another one, whose name begins with its name.";
+    cx.keeps("DRV-112", "DeleteVolume", found.code() != "NotFound", cause)
+}
+
 /// DeleteSnapshot of one snapshot leaves the other snapshots of its volume.
 ///
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
@@ -33,6 +60,41 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
     let restored = cx.volume("copy").restored_from(&two).create_if_supported().await?;
     let cause = "After DeleteSnapshot of one snapshot no volume can be made from another one of its volume.";
     cx.keeps("DRV-112", "DeleteSnapshot", restored.is_ok(), cause)
+}
+
+/// Snapshots whose names differ only in their case, or of which one begins the other, have different ids.
+///
+/// CSI, Snapshot.snapshot_id: it MUST identify this snapshot uniquely among all others of the plugin.
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn names_that_differ_are_different_snapshots(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut request = cx.snapshot_request("n", &data);
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    let mut made = Vec::new();
+    for name in [format!("{name}-and-more"), name.clone(), name.to_uppercase()] {
+        request["name"] = json!(name);
+        // A driver may refuse some of these names.
+        let answer = cx.take("CreateSnapshot", request.clone()).await?;
+        made.extend(answer.is_ok().then(|| answer.text("/snapshot/snapshotId").to_owned()));
+    }
+    let different: BTreeSet<&String> = made.iter().collect();
+    let cause = "CreateSnapshot answered one id for two names.";
+    cx.keeps("DRV-186", "CreateSnapshot", different.len() == made.len(), cause)
+}
+
+/// A snapshot that is taken after another was deleted has an id that no other snapshot has.
+///
+/// CSI, Snapshot.snapshot_id: it MUST identify this snapshot uniquely among all others of the plugin.
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn id_of_a_new_snapshot_is_not_that_of_another(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (one, two) = (cx.snapshot("one", &data).await?, cx.snapshot("two", &data).await?);
+    cx.delete_snapshot(&one.id).await?.succeeds()?;
+    let three = cx.take("CreateSnapshot", cx.snapshot_request("three", &data)).await?;
+    three.succeeds()?;
+    let is_its_own = three.text("/snapshot/snapshotId") != two.id;
+    let cause = "CreateSnapshot answered for a new snapshot the id of another one.";
+    cx.keeps("DRV-186", "CreateSnapshot", is_its_own, cause)
 }
 
 /// Two devices on one node show what was written to each of them.
