@@ -201,6 +201,86 @@ async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
     cx.delete_volume(&data).await?.succeeds()
 }
 
+/// Copies of devices that could not be made leave no device, no descriptor and no file.
+///
+/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+#[case(needs = [Clones, Creates, Block, Root, Loop, OwnProcess])]
+async fn failed_copies_of_devices_leave_nothing(cx: &mut Cx) -> Result {
+    const TIMES: usize = 32;
+    const MEMORY: u64 = 32 << 20;
+    /// Other cases attach and detach devices of the machine meanwhile.
+    const MANY: u64 = 16;
+    let disk = cx.volume("disk").block().create().await?;
+    let mut before = cx.driver_load()?;
+    for number in 0..=TIMES {
+        let copy = cx.volume(&format!("copy-{number}")).block().copy_of_id(&cx.unknown_volume().0);
+        drop(copy.create_if_supported().await?);
+        // The first one lets the driver make what it keeps.
+        if number == 0 {
+            before = cx.driver_load()?;
+        }
+    }
+    let after = cx.driver_load()?;
+    for (resource, before, after, allowed) in after.beside(&before, MANY, MEMORY) {
+        let cause = format!(
+            "With each CreateVolume of a copy of a device that was refused there are more {resource}."
+        );
+        cx.keeps("DRV-045", "CreateVolume", after < before + allowed, &cause)?;
+    }
+    cx.delete_volume(&disk).await?.succeeds()
+}
+
+/// A copy that is asked for again, after it was used, stays as it was left.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent: the volume is there, and is not made once more.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn repeated_call_does_not_fill_the_copy_anew(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    used_and_detached(cx, &data, "before").await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
+    let request = cx.last_request("CreateVolume")?;
+    let node = cx.node_calls(&copy).await?;
+    let target = node.target("web");
+    let moved = node.file(&target, "before");
+    node.set_up("web").await?;
+    std::fs::rename(&moved, target.join("moved"))?;
+    node.writes(&target, "after").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    drop(cx.call("CreateVolume", request).await?);
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    let is_as_left = !moved.exists() && node.has(&target, "after").await?;
+    let cause = "CreateVolume of a copy that is there filled it with its source again.";
+    cx.keeps("DRV-160", "CreateVolume", is_as_left, cause)?;
+    node.tear_down("web").await
+}
+
+/// A copy that is asked for again, when its source is gone, stays as it was left.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn copy_outlives_a_call_for_it_without_its_source(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
+    let request = cx.last_request("CreateVolume")?;
+    let node = used_and_detached(cx, &copy, "kept").await?;
+    let deleted = cx.delete_snapshot(&snapshot.id).await?;
+    if !deleted.is_ok() {
+        cx.not_tried("DRV-160", "the driver deletes no snapshot that a volume was made of");
+        return Ok(());
+    }
+    drop(cx.call("CreateVolume", request).await?);
+    node.attach_again().await?;
+    let refusal = node.refusal("web").await?;
+    let is_kept = refusal.is_none() && node.has(&node.target("web"), "kept").await?;
+    let cause = "CreateVolume of a copy that is there, when its source is gone, deleted what is in the copy.";
+    cx.keeps("DRV-160", "CreateVolume", is_kept, cause)?;
+    node.tear_down("web").await
+}
+
 /// A volume from a snapshot that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.

@@ -78,6 +78,29 @@ async fn files_stay_in_a_snapshot(cx: &mut Cx) -> Result {
     go_their_own_ways(cx, (&node, &files), &copy, "it was restored from a snapshot").await
 }
 
+/// A snapshot has the files as they were when it was taken, also those that the volume's workload changed before the
+/// snapshot was restored.
+///
+/// CSI, CreateSnapshot: a snapshot is a point-in-time copy of a specific volume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-160"], driver = Shared)]
+async fn files_of_a_snapshot_stay_when_those_of_the_volume_change(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (node, files) = changed_source(cx, &data).await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let taken = files.as_of_now();
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    files.change(&node.target("web"), STEPS).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let after = "the volume was changed after its snapshot was taken";
+    taken.are_kept(&copied.target("copy"), "CreateSnapshot", after).await?;
+    copied.tear_down("copy").await
+}
+
 /// A clone has the files of its source, and each of the two goes on with its own.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::prelude::*;
 
@@ -91,6 +94,58 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
         let cause = format!("Of the copied volume, {name} was {before} and is {after} in the copy.");
         cx.keeps("DRV-014", "CreateVolume", before == after, &cause)?;
     }
+    copied.tear_down("copy").await
+}
+
+/// A clone has the pipes of its source, and two names of one file are two names of one file in it.
+///
+/// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-014", "DRV-161"], driver = Shared)]
+async fn clone_has_pipes_and_second_names(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    has_pipes_and_second_names(cx, &data, false).await
+}
+
+/// A volume from a snapshot has the pipes of the volume, and two names of one file are two names of one file in it.
+///
+/// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-014", "DRV-161"], driver = Shared)]
+async fn restored_volume_has_pipes_and_second_names(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    has_pipes_and_second_names(cx, &data, true).await
+}
+
+async fn has_pipes_and_second_names(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
+    let node = cx.node_calls(data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    let made = mkfifo(&target.join("pipe"), Mode::S_IRUSR | Mode::S_IWUSR)
+        .map_err(std::io::Error::from)
+        .and_then(|()| fs::write(target.join("one"), "of two names"))
+        .and_then(|()| fs::hard_link(target.join("one"), target.join("two")));
+    if let Err(error) = made {
+        cx.not_tried("DRV-014", &format!("the volume takes no pipe or no second name: {error}"));
+        return node.tear_down("web").await;
+    }
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let wanted = match by_snapshot {
+        true => cx.volume("copy").restored_from(&cx.snapshot("one", data).await?),
+        false => cx.volume("copy").copy_of(data),
+    };
+    let copy = wanted.create().await?;
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let at = copied.target("copy");
+    let is_pipe = fs::symlink_metadata(at.join("pipe")).is_ok_and(|found| found.file_type().is_fifo());
+    let cause = "A pipe of the copied volume is not in the copy.";
+    cx.keeps("DRV-014", "CreateVolume", is_pipe, cause)?;
+    let number = |name: &str| fs::symlink_metadata(at.join(name)).map(|found| found.ino()).ok();
+    let is_there = number("one").is_some() && number("two").is_some();
+    let cause = "A name of a file with two names is not in the copy.";
+    cx.keeps("DRV-014", "CreateVolume", is_there, cause)?;
+    let cause = "Two names of one file of the copied volume are two files in the copy.";
+    cx.keeps("DRV-161", "CreateVolume", number("one") == number("two"), cause)?;
     copied.tear_down("copy").await
 }
 

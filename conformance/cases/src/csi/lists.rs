@@ -1,5 +1,7 @@
 //! Lists of volumes and snapshots: their entries match earlier answers, and odd requests do not end the driver.
 
+use std::time::{Duration, SystemTime};
+
 use serde_json::Value;
 
 use testbed::pages::Pages;
@@ -215,6 +217,26 @@ async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
         }
     }
     Ok(())
+}
+
+/// A snapshot was taken when CreateSnapshot was called, by its own time.
+///
+/// CSI, Snapshot.creation_time: "Timestamp when the point-in-time snapshot is taken on the storage system."
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn time_of_a_snapshot_is_that_of_the_call(cx: &mut Cx) -> Result {
+    /// Clocks of storage systems differ; an hour is a time zone.
+    const APART: Duration = Duration::from_secs(45 * 60);
+    let data = cx.volume("data").create().await?;
+    let before = SystemTime::now();
+    let taken = cx.snapshot("one", &data).await?;
+    let Some(time) = taken.time() else {
+        // A missing time breaks a promise of its own.
+        cx.not_tried("DRV-144", "the driver does not say when the snapshot was taken");
+        return Ok(());
+    };
+    let is_close = time + APART > before && time < SystemTime::now() + APART;
+    let cause = "CreateSnapshot answered a creation_time that is not that of the call.";
+    cx.keeps("DRV-144", "CreateSnapshot", is_close, cause)
 }
 
 /// A size that was not known may be known by now or be left out, and a snapshot may have become ready.
