@@ -157,3 +157,41 @@ async fn volume_outlives_a_restart(cx: &mut Cx) -> Result {
     cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "kept").await?, cause)?;
     node.undo_publish("web").await
 }
+
+/// An inline volume that is published read-only cannot be written through its target.
+///
+/// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode".
+#[case(needs = [Inline, Root, Persistent], driver = Shared)]
+async fn read_only_volume_cannot_be_written(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    let target = node.target("web");
+    let published = node.publish_as("web", |request| request["readonly"] = json!(true)).await?;
+    if !published.is_ok() {
+        cx.not_tried("DRV-050", "the driver publishes no inline volume read-only");
+        return Ok(());
+    }
+    let is_written = std::fs::write(target.join("written"), "by a workload").is_ok();
+    let cause = "An inline volume that is published read-only can be written.";
+    cx.keeps("DRV-050", "NodePublishVolume", !is_written, cause)?;
+    node.undo_publish("web").await
+}
+
+/// Two inline volumes on one node show what was written to each of them.
+///
+/// CSI, NodePublishVolume: the volume of this id is at the target.
+#[case(needs = [Inline, Root, Persistent], driver = Shared)]
+async fn volumes_are_not_mixed_up(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.inline_calls("one")?, cx.inline_calls("two")?);
+    one.publish("web").await?.succeeds()?;
+    two.publish("web").await?.succeeds()?;
+    if !one.takes_writes() {
+        cx.not_tried("DRV-051", "the inline volumes cannot be written");
+    } else {
+        one.writes(&one.target("web"), "of-one").await?;
+        let cause = "Of two inline volumes one shows what was written to the other.";
+        let is_apart = !two.has_copied(&two.target("web"), &one, "of-one").await?;
+        cx.keeps("DRV-051", "NodePublishVolume", is_apart, cause)?;
+    }
+    one.undo_publish("web").await?;
+    two.undo_publish("web").await
+}

@@ -53,3 +53,26 @@ async fn volume_is_published_again_by_itself(cx: &mut Cx) -> Result {
     web.reads("/data/greeting", "hello").await?;
     web.stop().await
 }
+
+/// A target whose directory is there already, as an earlier try has left it, is read-only all the same.
+///
+/// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode".
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
+async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    if cx.driver_stages() {
+        node.stage().await?.succeeds()?;
+    }
+    std::fs::create_dir_all(&target)?;
+    let published = node.publish_as("web", |request| request["readonly"] = json!(true)).await?;
+    if published.is_ok() {
+        let is_written = std::fs::write(target.join("written"), "by a workload").is_ok();
+        let cause = "A read-only target whose directory was there can be written.";
+        cx.keeps("DRV-050", "NodePublishVolume", !is_written, cause)?;
+    } else {
+        cx.not_tried("DRV-050", "the driver does not publish where a directory is");
+    }
+    node.tear_down("web").await
+}
