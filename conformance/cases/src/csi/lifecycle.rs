@@ -81,3 +81,27 @@ async fn each_repeated_call_succeeds(cx: &mut Cx) -> Result {
         .await?;
     next.stop().await
 }
+
+/// What is undone already can be undone however often: each further call is OK.
+///
+/// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-020", "DRV-062", "DRV-071"], driver = Shared)]
+async fn call_that_undoes_is_ok_however_often(cx: &mut Cx) -> Result {
+    const TIMES: usize = 5;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    for _ in 0..TIMES {
+        node.unpublish("web").await?.asked("for the fifth time at most").is("DRV-062", &["OK"])?;
+    }
+    if cx.driver_stages() {
+        for _ in 0..TIMES {
+            node.unstage().await?.asked("for the fifth time at most").is("DRV-071", &["OK"])?;
+        }
+    }
+    node.detach().await?;
+    for _ in 0..TIMES {
+        cx.delete_volume(&data).await?.asked("for the fifth time at most").is("DRV-020", &["OK"])?;
+    }
+    Ok(())
+}

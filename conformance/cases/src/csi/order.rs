@@ -205,6 +205,25 @@ async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// NodeUnpublishVolume of a target that a process keeps in use deletes nothing of the volume, whatever it answers.
+///
+/// CSI, NodeUnpublishVolume: "This RPC MUST undo the work by the corresponding NodePublishVolume", and no more.
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
+async fn unpublish_of_a_target_in_use_keeps_the_data(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "kept").await?;
+    let held = node.opens(&node.target("web"), "held").await?;
+    drop(node.unpublish("web").await?);
+    drop(held);
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    let cause = "NodeUnpublishVolume of a target in use deleted what is in the volume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&node.target("web"), "kept").await?, cause)?;
+    node.tear_down("web").await
+}
+
 /// A symbolic link at the staging path or at a target leads no mount to another place.
 ///
 /// Kubernetes: both are in a tree that pods with host paths can reach.

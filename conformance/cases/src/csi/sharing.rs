@@ -75,3 +75,27 @@ async fn volume_moves_to_the_next_pod(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// A target that is unpublished once more than it was published takes nothing from another target of the volume.
+///
+/// CSI, NodeUnpublishVolume: this operation MUST be idempotent, and is about one target.
+#[case(needs = [Filesystem, Shared, Root, Persistent], judges = ["DRV-062"], driver = Shared)]
+async fn repeated_unpublish_is_about_its_own_target(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "kept").await?;
+    node.publish("next").await?.succeeds()?;
+    node.undo_publish("next").await?;
+    for _ in 0..2 {
+        node.unpublish("next").await?.asked("of a target that was unpublished").is("DRV-062", &["OK"])?;
+    }
+    let cause = "NodeUnpublishVolume that was repeated took away another target of the volume.";
+    let has = node.has(&node.target("web"), "kept").await?;
+    cx.keeps("DRV-063", "NodeUnpublishVolume", has, cause)?;
+    node.undo_publish("web").await?;
+    let cause = "After a repeated NodeUnpublishVolume of one target, that of the other answers OK and leaves it mounted.";
+    let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
+    cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone, cause)?;
+    if cx.driver_stages() { node.undo_stage().await } else { Ok(()) }
+}
