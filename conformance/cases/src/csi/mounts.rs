@@ -42,6 +42,28 @@ async fn target_below_the_mount_is_not_open(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A new volume is empty after its statistics and its condition were asked for.
+///
+/// Not in CSI: a workload that finds files takes its volume for one that is set up already.
+#[case(needs = [Stats, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn measured_volume_is_empty(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    let found = || -> Result<usize> {
+        let entries = std::fs::read_dir(&target)?.flatten().map(|entry| entry.file_name());
+        Ok(entries.filter(|name| name != "lost+found").count())
+    };
+    let before = found()?;
+    for _ in 0..2 {
+        node.stats(&target).await?.succeeds()?;
+    }
+    let cause = "NodeGetVolumeStats leaves a file in the volume.";
+    cx.keeps("DRV-122", "NodeGetVolumeStats", found()? == before, cause)?;
+    node.tear_down("web").await
+}
+
 /// A new volume is empty, except for directories of its file system.
 ///
 /// Not in CSI: a workload that finds files takes its volume for one that is set up already.

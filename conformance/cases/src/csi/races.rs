@@ -53,6 +53,28 @@ async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// The statistics of a volume are answered while another volume is staged.
+///
+/// CSI, 'Error Scheme': ABORTED means that an operation is pending for the same volume.
+#[case(needs = [Stats, Filesystem, StageUnstage, Root, TwoVolumes], driver = Shared)]
+async fn statistics_are_answered_beside_another_volume(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let (one, two) = (cx.node_calls(&one).await?, cx.node_calls(&two).await?);
+    let target = one.target("web");
+    one.set_up("web").await?;
+    for _ in 0..4 {
+        let mut calls = vec![stage(&two)];
+        calls.extend((0..6).map(|_| -> Call { Box::pin(one.stats(&target)) }));
+        for answer in cx.at_once(calls).await? {
+            let cause = "A call was ABORTED while only calls for another volume, or those that change nothing, were under way.";
+            cx.keeps("DRV-092", answer.method(), answer.code() != "Aborted", cause)?;
+            answer.succeeds()?;
+        }
+        two.undo_stage().await?;
+    }
+    one.tear_down("web").await
+}
+
 /// Concurrent calls publish a shared volume at several targets, and unpublish it from all of them.
 ///
 /// CSI, NodePublishVolume: the volume may be published at several targets of a node.

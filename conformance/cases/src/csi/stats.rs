@@ -63,6 +63,50 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// The statistics of a file system follow what is written to it.
+///
+/// CSI, VolumeUsage: used and available are those of the volume, not those that it once had.
+#[case(needs = [Stats, Filesystem, Root, Persistent], driver = Shared)]
+async fn statistics_follow_what_is_written(cx: &mut Cx) -> Result {
+    const WRITTEN: u64 = 4 * SLACK;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    let before = (node.stats(&target).await?, node.file_system(&target).await?);
+    if before.1.available < 2 * WRITTEN {
+        cx.not_tried("DRV-084", "the volume has too little space for a file of 8 MiB");
+        return node.tear_down("web").await;
+    }
+    let file = std::fs::File::create(target.join("filled"))?;
+    std::io::Write::write_all(&mut &file, &vec![1; usize::try_from(WRITTEN)?])?;
+    file.sync_all()?;
+    let after = (node.stats(&target).await?, node.file_system(&target).await?);
+    drop(file);
+    let change = |(answer, _): &(Answer, FileSystem), field: &str| {
+        usage(answer, "BYTES").filter(|bytes| bytes[field].is_string()).map(|bytes| number(&bytes, field))
+    };
+    // What others do with the same file system is in both.
+    if before.1.free.saturating_sub(after.1.free) + SLACK < WRITTEN {
+        cx.not_tried("DRV-084", "the kernel does not count what was written");
+        return node.tear_down("web").await;
+    }
+    if let (Some(was), Some(is)) = (change(&before, "used"), change(&after, "used")) {
+        let cause = "NodeGetVolumeStats answered as much used as before 8 MiB were written.";
+        cx.keeps("DRV-084", STATS, is > was + SLACK, cause)?;
+    }
+    if let (Some(was), Some(is)) = (change(&before, "available"), change(&after, "available")) {
+        let cause = "NodeGetVolumeStats answered as much available as before 8 MiB were written.";
+        cx.keeps("DRV-084", STATS, is + SLACK < was, cause)?;
+    }
+    if let (Some(was), Some(is)) = (change(&before, "total"), change(&after, "total")) {
+        let cause = "NodeGetVolumeStats answered a smaller total after 8 MiB were written.";
+        let has_shrunk = after.1.bytes + SLACK < before.1.bytes;
+        cx.keeps("DRV-084", STATS, is + SLACK >= was || has_shrunk, cause)?;
+    }
+    node.tear_down("web").await
+}
+
 /// A node asks for the statistics of each volume of a pod once a minute, and a volume that a pod has is measured.
 ///
 /// Kubernetes, volume metrics: the kubelet calls NodeGetVolumeStats for each volume of a pod each minute.
