@@ -26,6 +26,30 @@ async fn device_of_an_odd_size_is_large_enough(cx: &mut Cx) -> Result {
     }
 }
 
+/// A device that was asked for with a limit is not larger than that.
+///
+/// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
+#[case(needs = [Creates, Block, Root, Loop], judges = ["DRV-012"], driver = Shared)]
+async fn device_is_not_larger_than_its_limit(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let limit = cx.ordinary_size();
+    let mut request = cx.create_request("limited")?;
+    request["capacityRange"] = json!({ "requiredBytes": limit.to_string(), "limitBytes": limit.to_string() });
+    let made = cx.call("CreateVolume", request).await?;
+    if !made.is_ok() {
+        cx.not_tried("DRV-012", "the driver makes no device of exactly this size");
+        return Ok(());
+    }
+    let node = cx.node_calls_of(&made, &disk).await?;
+    node.set_up("web").await?;
+    let size = node.device_size(&node.target("web")).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    cx.unmake(&made).await?;
+    let cause = "CreateVolume with `limit_bytes` answered OK, and the device is larger.";
+    cx.keeps("DRV-012", "CreateVolume", size <= limit, cause)
+}
+
 async fn is_as_large_as_answered(cx: &Cx, disk: &Volume) -> Result {
     let answered = cx.last_answer("CreateVolume")?;
     let answered: u64 = answered["volume"]["capacityBytes"].as_str().unwrap_or("0").parse()?;

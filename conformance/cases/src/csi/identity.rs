@@ -27,6 +27,51 @@ async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// The lists of capabilities are the same before there is a volume and after.
+///
+/// CSI, ControllerGetCapabilities, NodeGetCapabilities: all instances of the same version of the plugin SHALL return the
+/// same set of capabilities.
+#[case(needs = [Creates, Filesystem])]
+async fn abilities_stay_when_there_are_volumes(cx: &mut Cx) -> Result {
+    const METHODS: [&str; 2] = ["ControllerGetCapabilities", "NodeGetCapabilities"];
+    let mut lists: Vec<Vec<String>> = Vec::new();
+    for is_later in [false, true] {
+        if is_later {
+            cx.volume("data").create().await?;
+        }
+        for method in METHODS {
+            let answer = cx.call(method, json!({})).await?;
+            answer.succeeds()?;
+            let mut list: Vec<String> =
+                answer.list("/capabilities").iter().map(ToString::to_string).collect();
+            list.sort();
+            lists.push(list);
+        }
+    }
+    for (at, method) in METHODS.iter().enumerate() {
+        let cause = format!("{method} answered another list after a volume was created.");
+        cx.keeps("DRV-003", method, lists[at] == lists[at + METHODS.len()], &cause)?;
+    }
+    Ok(())
+}
+
+/// A plugin that was ready stays so, however often it is asked.
+///
+/// CSI, Probe: "`READY = FALSE`" is for a plugin that is still initializing.
+#[case(driver = Shared)]
+async fn plugin_stays_ready(cx: &mut Cx) -> Result {
+    const TIMES: usize = 200;
+    let mut unready = 0;
+    for _ in 0..TIMES {
+        let probe = cx.call("Probe", json!({})).await?;
+        unready += usize::from(!probe.is_ok() || probe.part("/ready") == json!(false));
+    }
+    let cause = format!(
+        "Of {TIMES} times Probe said {unready} times that the plugin is not ready, while it serves calls."
+    );
+    cx.keeps("DRV-004", "Probe", unready == 0, &cause)
+}
+
 /// The plugin is ready, and its name, the id of its node and the node's topology stay the same.
 ///
 /// CSI, GetPluginInfo, NodeGetInfo, Probe: these calls MUST be implemented, and the id identifies the node.

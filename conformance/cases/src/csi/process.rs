@@ -77,6 +77,57 @@ async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A call that is refused twenty times leaves no descriptor, thread or process in the driver.
+///
+/// Kubernetes: a call that fails is made again for as long as its pod is there.
+#[case(needs = [Filesystem, StageUnstage, Root, OwnProcess])]
+async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
+    const WARM_UP: usize = 4;
+    const TIMES: usize = 20;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let elsewhere = node.staging().with_file_name("elsewhere");
+    std::fs::create_dir_all(&elsewhere)?;
+    let (unknown, _) = cx.unknown_volume();
+    let with = |mut request: serde_json::Value, field: &str, value: serde_json::Value| {
+        request[field] = value;
+        request
+    };
+    let refused = [
+        ("NodeStageVolume", with(node.stage_request(), "volumeId", json!(unknown))),
+        ("NodeStageVolume", with(node.stage_request(), "stagingTargetPath", json!(elsewhere))),
+        ("NodePublishVolume", with(node.publish_request("web"), "volumeId", json!(unknown))),
+        ("NodePublishVolume", with(node.publish_request("web"), "stagingTargetPath", json!(elsewhere))),
+    ];
+    for (method, request) in refused {
+        let mut before = cx.driver_size()?;
+        for time in 0..WARM_UP + TIMES {
+            if time == WARM_UP {
+                before = cx.driver_size()?;
+            }
+            if cx.call(method, request.clone()).await?.is_ok() {
+                // What a driver takes is no refused call. It is undone as any other.
+                let undo = json!({ "volumeId": request["volumeId"], "targetPath": node.target("web") });
+                drop(cx.call("NodeUnpublishVolume", undo).await?);
+                let undo = json!({ "volumeId": request["volumeId"], "stagingTargetPath": elsewhere });
+                drop(cx.call("NodeUnstageVolume", undo).await?);
+                break;
+            }
+        }
+        let after = cx.driver_size()?;
+        for (resource, before, after) in [
+            ("descriptors", before.descriptors, after.descriptors),
+            ("threads", before.threads, after.threads),
+            ("processes", before.processes, after.processes),
+        ] {
+            let cause = format!("With each {method} that is refused the driver has more {resource}.");
+            cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
+        }
+    }
+    node.undo_stage().await
+}
+
 /// A volume that was used and deleted leaves no file in the driver's directory.
 ///
 /// CSI, DeleteVolume: what stays of a volume that nobody knows any more nobody can delete.
@@ -142,6 +193,49 @@ async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;
     cx.keeps("DRV-095", "CreateVolume", has, cause)?;
     copied.tear_down("copy").await
+}
+
+/// A snapshot that is asked for again after the driver was killed is told as before.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent.
+#[case(needs = [Snapshots, Creates, Filesystem, OwnProcess])]
+async fn snapshot_is_told_as_before_a_restart(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let taken = cx.snapshot("one", &data).await?;
+    cx.driver().restart().await?;
+    let again = cx.take("CreateSnapshot", cx.snapshot_request("one", &data)).await?;
+    let again = again.asked("of a name that it had before a restart");
+    again.is("DRV-095", &["OK"])?;
+    for field in ["snapshotId", "sourceVolumeId", "creationTime", "readyToUse", "sizeBytes"] {
+        let cause = format!("After a restart CreateSnapshot answered another `{field}` of a snapshot.");
+        let is_same = again.part("/snapshot")[field] == taken.said[field];
+        cx.keeps("DRV-095", "CreateSnapshot", is_same, &cause)?;
+    }
+    Ok(())
+}
+
+/// A device that was created before the driver was killed can be used afterwards, and has what was written to it.
+///
+/// Kubernetes: a driver is replaced with each update, and its volumes are kept for long.
+#[case(needs = [Block, Root, Loop, OwnProcess, Persistent])]
+async fn device_outlives_a_restart(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    cx.driver().restart().await?;
+    let refusal = node.refusal("web").await?;
+    let method = refusal.as_ref().map_or("NodePublishVolume", Answer::method);
+    let code = refusal.as_ref().map_or("OK", Answer::code);
+    let cause = format!("{method} of a device that was created before a restart answered {code}.");
+    cx.keeps("DRV-095", method, refusal.is_none(), &cause)?;
+    if refusal.is_some() {
+        return Ok(());
+    }
+    let cause = "After a restart a device does not have what was written to it before.";
+    cx.keeps("DRV-160", "NodePublishVolume", node.has(&node.target("web"), "before").await?, cause)?;
+    node.tear_down("web").await
 }
 
 /// A killed controller still knows the volumes that it has created, expanded and deleted.

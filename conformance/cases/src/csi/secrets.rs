@@ -39,3 +39,47 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     node.detach().await?;
     cx.unmake(&made).await
 }
+
+/// No call that is refused for a volume, a path or a source that does not exist shows a secret that it was given.
+///
+/// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094"], driver = Shared)]
+async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    cx.confides_in_each_call();
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let (unknown, _) = cx.unknown_volume();
+    let nowhere = node.target("no-such-target");
+    let range = json!({ "requiredBytes": cx.size(&data).to_string() });
+    let mut asked = vec![
+        ("NodeStageVolume", node.stage_request()),
+        ("NodePublishVolume", node.publish_request("no-such-target")),
+        (
+            "ValidateVolumeCapabilities",
+            json!({ "volumeCapabilities": [node.stage_request()["volumeCapability"]] }),
+        ),
+    ];
+    if cx.controller_can("EXPAND_VOLUME") {
+        asked.push(("ControllerExpandVolume", json!({ "capacityRange": range })));
+    }
+    if cx.grows_on_node() {
+        asked.push(("NodeExpandVolume", json!({ "volumePath": nowhere, "capacityRange": range })));
+        let at = json!({ "volumeId": node.handle(), "volumePath": nowhere, "capacityRange": range });
+        drop(cx.call("NodeExpandVolume", at).await?);
+    }
+    for (method, mut request) in asked {
+        request["volumeId"] = json!(unknown);
+        drop(cx.call(method, request).await?);
+    }
+    if cx.controller_can("CREATE_DELETE_SNAPSHOT") {
+        let mut request = cx.snapshot_request("one", &data);
+        request["sourceVolumeId"] = json!(unknown);
+        drop(cx.take("CreateSnapshot", request).await?);
+        let mut copy = cx.create_request("copy")?;
+        copy["volumeContentSource"] = json!({ "snapshot": { "snapshotId": "no-such-snapshot" } });
+        let made = cx.call("CreateVolume", copy).await?;
+        cx.unmake(&made).await?;
+    }
+    node.tear_down("web").await
+}
