@@ -86,6 +86,8 @@ impl Controller for ControllerService {
         use v1::controller_service_capability::{Rpc, Type, rpc};
         let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_controller());
         let hides = self.driver.breaks(Sabotage::ExpansionWithoutCall);
+        let has_volumes = self.driver.journal.read(|books| !books.volumes.is_empty())?;
+        let hides = hides || has_volumes && self.driver.breaks(Sabotage::CapabilityAfterCreate);
         let types = types.filter(|kind| !hides || *kind != rpc::Type::ExpandVolume);
         let capabilities = types
             .map(|kind| v1::ControllerServiceCapability {

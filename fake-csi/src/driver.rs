@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use csi_proto::v1::VolumeUsage;
 use tonic::Status;
 
 use crate::ability::Ability;
@@ -48,6 +49,8 @@ pub(crate) struct Driver {
     pub(crate) all_volumes: Mutex<()>,
     counter: AtomicU64,
     seen: Mutex<BTreeSet<String>>,
+    /// Filled by a sabotage alone.
+    measured: Mutex<BTreeMap<String, Vec<VolumeUsage>>>,
 }
 
 impl Driver {
@@ -74,6 +77,7 @@ impl Driver {
             all_volumes: Mutex::default(),
             counter: AtomicU64::default(),
             seen: Mutex::default(),
+            measured: Mutex::default(),
         };
         driver.refuse_lock_of_the_dead()?;
         Ok(driver)
@@ -129,6 +133,15 @@ impl Driver {
     /// Whether a volume was detached since the driver started.
     pub(crate) fn has_detached(&self) -> bool {
         self.has_seen("a detached volume")
+    }
+
+    /// The bug: a volume has the statistics for ever that it had first.
+    pub(crate) fn remembered(&self, id: &str, usage: Vec<VolumeUsage>) -> Vec<VolumeUsage> {
+        if !self.breaks(Sabotage::StatsRemember) {
+            return usage;
+        }
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.entry(id.to_owned()).or_insert(usage).clone()
     }
 
     /// The bug: a volume belongs to the path where it was first staged.

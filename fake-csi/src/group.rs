@@ -76,6 +76,7 @@ impl Driver {
             true => format!("{} {}", request.name, self.count()),
             false => request.name.clone(),
         };
+        let name = if self.breaks(Sabotage::GroupFoldsCase) { name.to_lowercase() } else { name };
         if self.breaks(Sabotage::GroupComparesOrder) && !request.source_volume_ids.is_sorted() {
             return Err(Status::already_exists("a group of this name is of other volumes"));
         }

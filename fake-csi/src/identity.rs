@@ -69,6 +69,8 @@ impl Identity for IdentityService {
         if self.driver.breaks(Sabotage::ProbeMissing) {
             return Err(Status::unimplemented("Probe"));
         }
-        Ok(Response::new(v1::ProbeResponse { ready: Some(!self.driver.breaks(Sabotage::NeverReady)) }))
+        let is_late = self.driver.breaks(Sabotage::UnreadyLater) && self.driver.count() >= 100;
+        let ready = !is_late && !self.driver.breaks(Sabotage::NeverReady);
+        Ok(Response::new(v1::ProbeResponse { ready: Some(ready) }))
     }
 }

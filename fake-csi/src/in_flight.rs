@@ -58,6 +58,12 @@ impl InFlight {
     }
 }
 
+impl InFlight {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.subjects.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
 impl Claim {
     fn take(&mut self, subject: &str, shared: bool) -> Result<(), Status> {
         let mut subjects = self.table.subjects.lock().unwrap_or_else(PoisonError::into_inner);

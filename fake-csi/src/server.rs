@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tower::layer::layer_fn;
 
 use crate::ability::Ability;
-use crate::books::{Books, Node, Volume};
+use crate::books::{Access, Books, Node, Snapshot, Volume};
 use crate::control::{self, SOCKET};
 use crate::controller::ControllerService;
 use crate::driver::{Driver, Options};
@@ -95,7 +95,7 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 type Rewrite = fn(&Books) -> Vec<Entry>;
 
 /// The records that a restarted driver overwrites, by sabotage.
-const FORGOTTEN: [(Sabotage, Rewrite); 6] = [
+const FORGOTTEN: [(Sabotage, Rewrite); 8] = [
     (Sabotage::RestartForgetsSnapshots, |books| {
         books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
     }),
@@ -111,7 +111,18 @@ const FORGOTTEN: [(Sabotage, Rewrite); 6] = [
         inline.map(|volume| Entry::VolumeGone(volume.id.clone())).collect()
     }),
     (Sabotage::RestartForgetsGrowth, |books| rewritten(books, |volume| volume.capacity /= 2)),
+    (Sabotage::RestartForgetsTime, |books| {
+        let timeless = books.snapshots.values().map(|snapshot| Snapshot { seconds: 0, ..snapshot.clone() });
+        timeless.map(|snapshot| Entry::Snapshot(Box::new(snapshot))).collect()
+    }),
+    (Sabotage::RestartForgetsDevices, |books| rewritten(books, take_for_file_system)),
 ];
+
+fn take_for_file_system(volume: &mut Volume) {
+    for capability in volume.capabilities.iter_mut().filter(|capability| capability.access == Access::Block) {
+        capability.access = Access::Mount { fs_type: String::new(), flags: Vec::new(), group: String::new() };
+    }
+}
 
 /// All volumes, each with a change.
 fn rewritten(books: &Books, change: fn(&mut Volume)) -> Vec<Entry> {

@@ -11,7 +11,8 @@ use crate::ability::Ability;
 use crate::books::{Access, Backing, Books, Capability, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
-use crate::kernel::{KernelError, filesystem};
+use crate::kernel::loop_device::{Lifetime, LoopDevice};
+use crate::kernel::{KernelError, copy, filesystem};
 use crate::sabotage::Sabotage;
 use crate::size::{range, signed};
 use crate::{topology, validate};
@@ -68,6 +69,9 @@ impl Driver {
             let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(volume.clone()))];
             Ok::<_, Status>((entries, volume))
         })?;
+        if volume.created {
+            self.spoil_copy(&volume)?;
+        }
         let volume = if volume.created || is_dropped { volume } else { self.make_contents(&volume)? };
         Ok(self.answer(&volume, &wanted))
     }
@@ -125,10 +129,16 @@ impl Driver {
 
     fn has_name(&self, volume: &Volume, name: &str) -> bool {
         const COMPARED: usize = 40;
-        if !self.breaks(Sabotage::CreateCutsNames) {
-            return volume.name == name;
+        const ALMOST_ALL: usize = 127;
+        let cut = |name: &str, to: usize| name.bytes().take(to).collect::<Vec<_>>();
+        let folded = |name: &str| name.replace(['.', '_'], "-");
+        match self.options.sabotage {
+            Some(Sabotage::CreateCutsNames) => cut(&volume.name, COMPARED) == cut(name, COMPARED),
+            Some(Sabotage::CreateCutsLongestNames) => cut(&volume.name, ALMOST_ALL) == cut(name, ALMOST_ALL),
+            Some(Sabotage::CreateFindsLongerNames) => volume.name.starts_with(name),
+            Some(Sabotage::CreateFoldsSigns) => folded(&volume.name) == folded(name),
+            _ => volume.name == name,
         }
-        volume.name.bytes().take(COMPARED).eq(name.bytes().take(COMPARED))
     }
 
     /// The bug: the look-up and the creation are not one step.
@@ -201,7 +211,9 @@ impl Driver {
         match volume.backing {
             Backing::Loop => {
                 // Truncates the image of an earlier attempt.
-                File::create(&path).and_then(|file| file.set_len(volume.capacity)).map_err(failed)?;
+                let exceeds = volume.is_raw() && self.breaks(Sabotage::DeviceExceedsLimit);
+                let bytes = volume.capacity + if exceeds { 1 << 20 } else { 0 };
+                File::create(&path).and_then(|file| file.set_len(bytes)).map_err(failed)?;
             }
             Backing::Tmpfs => self.mount_tmpfs(volume)?,
             Backing::Directory | Backing::Shared => {
@@ -228,6 +240,21 @@ impl Driver {
         self.update_volume(&volume.id, |volume| volume.created = true)
     }
 
+    /// The bugs: what is done for a new copy is done for one that is there.
+    fn spoil_copy(&self, copy: &Volume) -> Result<(), Status> {
+        let Some(source) = &copy.source else { return Ok(()) };
+        if self.breaks(Sabotage::CreateFillsCopyAgain) {
+            self.fill_from(copy, source)?;
+        }
+        if self.breaks(Sabotage::CreateAgainEmptiesCopy) {
+            self.journal.read(|books| Origin::find(books, source))?.map(drop).or_else(|unknown| {
+                self.empty_contents(copy)?;
+                Err(unknown)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The bug: a volume loses all that is in it.
     pub(crate) fn empty_contents(&self, volume: &Volume) -> Result<(), Status> {
         let path = self.contents_of(volume);
@@ -251,6 +278,15 @@ impl Driver {
             Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => Ok(None),
             Err(unknown) if self.breaks(Sabotage::FailedCopyStays) => {
                 drop(fs::write(self.options.state.join("volumes").join(&wanted.request.name), ""));
+                Err(unknown)
+            }
+            Err(unknown) if self.breaks(Sabotage::FailedCopyHoldsDevice) => {
+                let image = self.options.state.join("volumes").join(format!("copy-{}", books.next));
+                File::create(&image)
+                    .and_then(|file| file.set_len(SMALLEST))
+                    .map_err(|source| KernelError::path("create", &image, source))?;
+                drop(LoopDevice::attach(&image, false, Lifetime::UntilDetached)?);
+                copy::remove(&image)?;
                 Err(unknown)
             }
             origin => origin,

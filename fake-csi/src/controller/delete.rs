@@ -25,8 +25,14 @@ impl Driver {
             drop(fs::remove_dir_all(self.options.state.join("volumes").join(&request.volume_id)));
         }
         let _claim = self.in_flight.claim(&[&request.volume_id])?;
+        self.delete_longer_names(&request.volume_id)?;
         let doomed = self.journal.transact(|books| {
             let Some(volume) = books.volumes.get(&request.volume_id) else {
+                let times = |number: u32| format!("{} is gone, time {number}", request.volume_id);
+                let tires = self.breaks(Sabotage::DeleteTires);
+                if tires && !self.is_first(&times(1)) && !self.is_first(&times(2)) {
+                    return Err(Status::internal("the volume was deleted too often"));
+                }
                 if self.breaks(Sabotage::DeleteForgetsIdempotence) {
                     return Err(Status::not_found("there is no such volume"));
                 }
@@ -56,6 +62,24 @@ impl Driver {
         }
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::VolumeGone(volume.id.clone())], ())))?;
         Ok(v1::DeleteVolumeResponse {})
+    }
+
+    /// The bug: a name is taken for the beginning of a name.
+    fn delete_longer_names(&self, id: &str) -> Result<(), Status> {
+        if !self.breaks(Sabotage::DeleteTakesLongerNames) {
+            return Ok(());
+        }
+        let volumes = self.journal.read(|books| books.volumes.clone())?;
+        let name = volumes.get(id).map(|volume| volume.name.clone()).filter(|name| !name.is_empty());
+        let longer = |other: &&Volume| {
+            other.id != id && name.as_ref().is_some_and(|name| other.name.starts_with(name.as_str()))
+        };
+        for other in volumes.values().filter(longer) {
+            self.remove_contents(other)?;
+            let gone = vec![Entry::VolumeGone(other.id.clone())];
+            self.journal.transact(|_| Ok::<_, Status>((gone, ())))?;
+        }
+        Ok(())
     }
 
     /// The bug: takes copies of the volume for the volume itself.

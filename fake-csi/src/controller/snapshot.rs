@@ -44,8 +44,11 @@ impl Driver {
             !found
         };
         let (snapshot, volume) = self.journal.transact(|books| {
+            let folds_case = self.breaks(Sabotage::SnapshotFoldsCase);
             let is_same = |snapshot: &&Snapshot| {
-                snapshot.name == request.name && !is_new && !self.breaks(Sabotage::SnapshotForgetsIdempotence)
+                let is_named = snapshot.name == request.name
+                    || folds_case && snapshot.name.eq_ignore_ascii_case(&request.name);
+                is_named && !is_new && !self.breaks(Sabotage::SnapshotForgetsIdempotence)
             };
             let same_name = books.snapshots.values().find(is_same);
             if let Some(snapshot) = same_name {
@@ -57,7 +60,11 @@ impl Driver {
                 }
             }
             let volume = find_volume(books, &request.source_volume_id)?;
-            let snapshot = same_name.cloned().unwrap_or_else(|| design(books.next, &request.name, &volume));
+            let mut snapshot =
+                same_name.cloned().unwrap_or_else(|| design(books.next, &request.name, &volume));
+            if self.breaks(Sabotage::SnapshotIdIsACount) && same_name.is_none() {
+                snapshot.id = format!("snap-{:08x}", books.snapshots.len());
+            }
             let entries = vec![Entry::Next(books.next + 1), Entry::Snapshot(Box::new(snapshot.clone()))];
             Ok::<_, Status>((entries, (snapshot, Some(volume))))
         })?;
@@ -159,7 +166,12 @@ impl Driver {
     }
 
     fn describe_snapshot(&self, snapshot: &Snapshot) -> v1::Snapshot {
-        let described = describe(snapshot);
+        let mut described = describe(snapshot);
+        if let Some(time) =
+            described.creation_time.as_mut().filter(|_| self.breaks(Sabotage::SnapshotOfTomorrow))
+        {
+            time.seconds += 24 * 60 * 60;
+        }
         v1::Snapshot { ready_to_use: !self.breaks(Sabotage::SnapshotNeverReady), ..described }
     }
 
@@ -220,7 +232,11 @@ impl Driver {
         let hidden = Snapshot { created: false, name: String::new(), ..snapshot.clone() };
         let entries = vec![Entry::Snapshot(Box::new(hidden))];
         self.journal.transact(|_| Ok::<_, Status>((entries, ())))?;
-        if !self.breaks(Sabotage::DeleteSnapshotLeavesImage) {
+        let is_left = match snapshot.group {
+            Some(_) => self.breaks(Sabotage::GroupDeleteLeavesImages),
+            None => self.breaks(Sabotage::DeleteSnapshotLeavesImage),
+        };
+        if !is_left {
             copy::remove(&self.contents_of_snapshot(snapshot))?;
         }
         let entries = vec![Entry::SnapshotGone(snapshot.id.clone())];

@@ -1,13 +1,14 @@
 //! NodeExpandVolume: grows the device, then the file system on it.
 
 use csi_proto::v1;
+use nix::mount::MsFlags;
 use tonic::Status;
 
 use super::NodeService;
 use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
-use crate::kernel::filesystem;
 use crate::kernel::loop_device::LoopDevice;
+use crate::kernel::{filesystem, mount};
 use crate::sabotage::Sabotage;
 use crate::size::signed;
 use crate::validate;
@@ -27,7 +28,16 @@ impl NodeService {
 
         let _claim = self.claim_alone(&request.volume_id)?;
         let mut volume = self.driver.volume(&request.volume_id)?;
-        let is_block = self.access_at(&volume, &path)?;
+        let is_block = match self.access_at(&volume, &path) {
+            Err(_) if self.driver.breaks(Sabotage::SecretsInRefusals) => {
+                let message = format!("cannot expand `{}` with {:?}", path.display(), request.secrets);
+                return Err(Status::not_found(message));
+            }
+            found => found?,
+        };
+        if !is_block && self.driver.breaks(Sabotage::ExpandOpensReadOnly) {
+            drop(mount::remount(&path, MsFlags::empty()));
+        }
         if required > volume.capacity && !self.driver.can(Ability::ControllerExpand) {
             // Without ControllerExpandVolume the node also grows the image.
             volume = self.driver.grow_contents(&volume, required.next_multiple_of(4096))?;

@@ -88,7 +88,8 @@ impl NodeService {
             volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
         let target = Target {
             node: self.name.to_string(),
-            readonly: request.readonly || is_attached_readonly || capability.mode.is_read_only(),
+            readonly: (request.readonly || is_attached_readonly || capability.mode.is_read_only())
+                && !(volume.ephemeral && self.driver.breaks(Sabotage::InlineIgnoresReadOnly)),
             selinux_context: backing::selinux_context(&capability.access),
             capability,
             finished: false,
@@ -145,8 +146,12 @@ impl NodeService {
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
         }
-        if let Some(target) = target {
-            self.undo_target(&volume, &path, &target.clone())?;
+        match target {
+            Some(target) => self.undo_target(&volume, &path, &target.clone())?,
+            None if self.driver.breaks(Sabotage::UnpublishForgetsNeighbour) => {
+                self.driver.update_volume(&volume.id, |volume| drop(volume.targets.pop_first()))?;
+            }
+            None => {}
         }
         self.release_private_staging(&volume.id)?;
         Ok(v1::NodeUnpublishVolumeResponse {})

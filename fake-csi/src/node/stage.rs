@@ -1,7 +1,8 @@
 //! NodeStageVolume and NodeUnstageVolume: once a volume and node, before the first and after the last pod.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use csi_proto::json::TOKENS_KEY;
@@ -10,7 +11,7 @@ use tonic::Status;
 
 use super::publish::published_again;
 use super::{NodeService, backing};
-use crate::books::{Access, Backing, Capability, Staging, Volume};
+use crate::books::{Access, Backing, Capability, Source, Staging, Volume};
 use crate::kernel::{copy, mount};
 use crate::sabotage::Sabotage;
 use crate::validate;
@@ -137,6 +138,57 @@ impl NodeService {
             let links = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
             links.filter(|path| path.is_symlink()).for_each(|path| drop(std::fs::remove_file(path)));
         }
+        if volume.source.is_some() {
+            self.spoil_copy(path);
+            self.share_files(volume, path);
+        }
+    }
+
+    /// Where a sabotage keeps the files that a volume has in its root.
+    fn shared_files(&self, volume: &str) -> PathBuf {
+        self.driver.options.state.join("shared").join(volume)
+    }
+
+    /// The bug: a volume's files are those of its snapshots.
+    fn keep_files(&self, volume: &Volume, path: &Path) {
+        if self.driver.breaks(Sabotage::SnapshotSharesFiles) && volume.source.is_none() {
+            let kept = self.shared_files(&volume.id);
+            drop(std::fs::create_dir_all(&kept));
+            for file in files_in(path) {
+                drop(std::fs::copy(&file, kept.join(file.file_name().unwrap_or_default())));
+            }
+        }
+    }
+
+    fn share_files(&self, copy: &Volume, path: &Path) {
+        let Some(Source::Snapshot(id)) = &copy.source else { return };
+        let Ok(snapshot) = self.driver.snapshot(id) else { return };
+        if !self.driver.breaks(Sabotage::SnapshotSharesFiles) {
+            return;
+        }
+        for file in files_in(&self.shared_files(&snapshot.source)) {
+            let shared = path.join(file.file_name().unwrap_or_default());
+            if shared.is_file() {
+                drop(std::fs::copy(&file, shared));
+            }
+        }
+    }
+
+    /// The bugs that change files which a copy has of its source.
+    fn spoil_copy(&self, path: &Path) {
+        let files = || std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let found = |file: &Path| std::fs::symlink_metadata(file);
+        if self.driver.breaks(Sabotage::CopyDropsPipes) {
+            let pipes = files().filter(|file| found(file).is_ok_and(|found| found.file_type().is_fifo()));
+            pipes.for_each(|pipe| drop(std::fs::remove_file(pipe)));
+        }
+        if self.driver.breaks(Sabotage::CopySplitsFiles) {
+            let several = |found: std::fs::Metadata| found.is_file() && found.nlink() > 1;
+            for file in files().filter(|file| found(file).is_ok_and(several)) {
+                let own = file.with_extension("own");
+                drop(std::fs::copy(&file, &own).and_then(|_| std::fs::rename(&own, &file)));
+            }
+        }
     }
 
     /// Undoes a staging. Until then the books have it as unfinished.
@@ -151,6 +203,7 @@ impl NodeService {
             self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
             std::thread::sleep(std::time::Duration::from_millis(150));
         }
+        self.keep_files(volume, &staging.path);
         let keeps_old =
             self.driver.breaks(Sabotage::UnstageLosesLastWrite) && volume.backing == Backing::Loop;
         let contents = self.driver.contents_of(volume);
@@ -225,6 +278,9 @@ impl NodeService {
             return Ok(false);
         }
         if staging.path != path {
+            if self.driver.breaks(Sabotage::RefusedStageLeaksDescriptor) {
+                std::mem::forget(std::fs::File::open("/dev/null"));
+            }
             let message = format!("the volume is staged at `{}`", staging.path.display());
             return Err(Status::failed_precondition(message));
         }
@@ -249,6 +305,15 @@ impl NodeService {
         }
         Ok(())
     }
+}
+
+/// The regular files of a directory, without those below its directories.
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|found| found.is_file()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// The part of a volume context that goes into the books.

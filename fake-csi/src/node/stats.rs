@@ -23,6 +23,9 @@ impl NodeService {
         validate::required("volume_id", &request.volume_id)?;
         let path = validate::some_path("volume_path", &request.volume_path)?;
         let volume = self.driver.volume(&request.volume_id)?;
+        if self.driver.breaks(Sabotage::StatsAbortedWhenBusy) && !self.driver.in_flight.is_idle() {
+            return Err(Status::aborted("another call is in flight"));
+        }
         if self.driver.breaks(Sabotage::StatsLeakDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
@@ -61,6 +64,10 @@ impl NodeService {
             }
             false => usage,
         };
+        let usage = self.driver.remembered(&volume.id, usage);
+        if !is_block && is_shown && self.driver.breaks(Sabotage::StatsLeaveFile) {
+            drop(std::fs::write(path.join(".measured"), ""));
+        }
         let has_condition =
             self.driver.can(Ability::Condition) && !self.driver.breaks(Sabotage::StatsWithoutCondition);
         let volume_condition = has_condition.then_some(condition);

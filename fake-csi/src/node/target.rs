@@ -92,6 +92,14 @@ impl NodeService {
         {
             files(parent).iter().filter(|file| *file != path).for_each(|file| drop(fs::remove_file(file)));
         }
+        let is_mounted = mount::is_mount_point(path)?;
+        if is_mounted && self.driver.breaks(Sabotage::UnpublishEmptiesBusyTarget) {
+            let busy = mount::unmount_one(path, MntFlags::empty());
+            if busy.is_err() {
+                files(path).iter().for_each(|file| drop(fs::remove_file(file)));
+            }
+            return Ok(busy?);
+        }
         if self.driver.breaks(Sabotage::UnpublishLazily) && mount::is_mount_point(path)? {
             mount::unmount_one(path, MntFlags::MNT_DETACH)?;
         }
@@ -133,6 +141,7 @@ impl NodeService {
                 mount::bind(&device, path, MsFlags::empty())?;
             }
             Access::Mount { flags, group, .. } => {
+                let trusts = self.driver.breaks(Sabotage::PublishTrustsTarget) && exists(path);
                 make_directory(path)?;
                 if self.driver.breaks(Sabotage::PublishOpensParent)
                     && let Some(parent) = path.parent()
@@ -143,7 +152,7 @@ impl NodeService {
                     drop(fs::set_permissions(path, Permissions::from_mode(0o777)));
                 }
                 let mut per_mount = backing::mount_options(flags).flags.per_mount;
-                if target.readonly && !self.driver.breaks(Sabotage::PublishIgnoresReadOnly) {
+                if target.readonly && !trusts && !self.driver.breaks(Sabotage::PublishIgnoresReadOnly) {
                     per_mount |= MsFlags::MS_RDONLY;
                 }
                 if self.driver.breaks(Sabotage::PublishAddsNoexec) {
@@ -152,7 +161,10 @@ impl NodeService {
                 if self.driver.breaks(Sabotage::PublishFollowsNoLinks) {
                     per_mount |= mount::NOSYMFOLLOW;
                 }
-                let source = self.directory_to_show(volume, staging)?;
+                let source = match self.first_inline(volume)? {
+                    Some(first) => first,
+                    None => self.directory_to_show(volume, staging)?,
+                };
                 if self.driver.breaks(Sabotage::PublishOpensRoot) {
                     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                     drop(fs::set_permissions(&source, open));
@@ -185,6 +197,19 @@ impl NodeService {
             return Ok(self.driver.contents_of(volume));
         }
         self.device_node(volume, target.readonly && !self.driver.breaks(Sabotage::BlockIgnoresReadOnly))
+    }
+
+    /// The bug: what an inline volume shows is that of another one, if there is one.
+    fn first_inline(&self, volume: &Volume) -> Result<Option<PathBuf>, Status> {
+        if !volume.ephemeral || !self.driver.breaks(Sabotage::InlineVolumesShare) {
+            return Ok(None);
+        }
+        let mounted = |path: &PathBuf| mount::is_mount_point(path).unwrap_or(false);
+        Ok(self.driver.journal.read(|books| {
+            let others = books.volumes.values().filter(|other| other.ephemeral && other.id != volume.id);
+            let mut stagings = others.filter_map(|other| other.staged.get(&*self.name));
+            stagings.find_map(|staging| Some(staging.path.clone()).filter(mounted))
+        })?)
     }
 
     fn directory_to_show(&self, volume: &Volume, staging: &Staging) -> Result<PathBuf, Status> {
