@@ -588,6 +588,8 @@ sabotages! {
         "DeleteVolume deletes all volumes whose names begin with that of the volume."
     SnapshotSharesFiles "snapshot-shares-files" "DRV-160"
         "A file of a snapshot has what its volume had in a file of that name when it was last unstaged."
+    RestoreFindsLongerNames "restore-finds-longer-names" "DRV-014"
+        "CreateVolume restores the first snapshot whose name begins with that of the one asked for."
     DeleteTires "delete-tires" "DRV-020"
         "DeleteVolume of a volume that is gone fails from the third time on."
 }

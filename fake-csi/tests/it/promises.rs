@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 84] = [
+const FOUND_BY_CASES: [&str; 85] = [
     "capability-after-create",
     "capacity-minimum-too-large",
     "capacity-of-any-place",
@@ -131,6 +131,7 @@ const FOUND_BY_CASES: [&str; 84] = [
     "restart-forgets-growth",
     "restart-forgets-inline",
     "restart-forgets-time",
+    "restore-finds-longer-names",
     "restore-uses-up-snapshot",
     "secrets-in-refusals",
     "single-writer-published-once",

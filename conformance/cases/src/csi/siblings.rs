@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::used_and_detached;
 use crate::prelude::*;
 
 /// DeleteVolume of one volume leaves the data of the others, and they can still be used.
@@ -95,6 +96,32 @@ async fn id_of_a_new_snapshot_is_not_that_of_another(cx: &mut Cx) -> Result {
     let is_its_own = three.text("/snapshot/snapshotId") != two.id;
     let cause = "CreateSnapshot answered for a new snapshot the id of another one.";
     cx.keeps("DRV-186", "CreateSnapshot", is_its_own, cause)
+}
+
+/// A volume that is restored from a snapshot has nothing of another snapshot, whose name begins with that of the first.
+///
+/// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn snapshots_with_names_that_begin_alike_are_not_mixed_up(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let (first, second) =
+        (used_and_detached(cx, &one, "first").await?, used_and_detached(cx, &two, "second").await?);
+    let mut longer = cx.snapshot_request("n", &one);
+    longer["name"] = json!(format!("{}-and-more", longer["name"].as_str().unwrap_or_default()));
+    cx.take("CreateSnapshot", longer).await?.succeeds()?;
+    let short = cx.snapshot("n", &two).await?;
+    let copy = cx.volume("copy").restored_from(&short).create().await?;
+    let restored = cx.node_calls(&copy).await?;
+    restored.set_up("web").await?;
+    let at = restored.target("web");
+    let has = [
+        restored.has_copied(&at, &first, "first").await?,
+        restored.has_copied(&at, &second, "second").await?,
+    ];
+    let cause =
+        "A volume that was restored from a snapshot has what is in another one, whose name begins alike.";
+    cx.keeps("DRV-014", "CreateVolume", has == [false, true], cause)?;
+    restored.tear_down("web").await
 }
 
 /// Two devices on one node show what was written to each of them.
