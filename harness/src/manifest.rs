@@ -4,6 +4,7 @@
 
 mod command;
 mod error;
+mod expected;
 mod fixtures;
 mod nearest;
 mod preparation;
@@ -23,6 +24,7 @@ pub use fake_csi::Sabotage;
 use serde::{Deserialize, Serialize};
 
 pub use error::{ManifestError, Problem};
+pub use expected::{Day, ExpectedFailure};
 pub use fixtures::Disk;
 pub use nearest::nearest;
 pub use preparation::{Placeholders, Preparation};
@@ -127,9 +129,10 @@ pub struct Manifest {
     /// Files with the secrets of each kind of call: TOML, `key = "value"`.
     #[serde(default)]
     pub secrets: Secrets,
-    /// Cases that are known to fail, each with the reason. If one passes, the run fails.
+    /// Cases that are known to fail, each with the reason, and with the last day on which it may if there is one. If one
+    /// passes, the run fails.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub expected_failures: BTreeMap<String, String>,
+    pub expected_failures: BTreeMap<String, ExpectedFailure>,
 }
 
 /// The `{state}` of a driver that is started for several nodes.

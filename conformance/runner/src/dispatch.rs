@@ -11,6 +11,7 @@ mod expectation;
 pub mod guest;
 mod interrupts;
 mod kept;
+mod known_failure;
 pub mod lane;
 mod ledger;
 mod plan;

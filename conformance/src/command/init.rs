@@ -161,9 +161,9 @@ call = "30s"
 # [secrets]
 # node_stage = "secrets/stage.toml"
 
-# Cases that are known to fail, and why. Passing anyway fails the run.
+# Cases that are known to fail, and why. Passing anyway fails the run; after the day `until`, failing does.
 # [expected_failures]
-# "csi::publish::read_only_claim_cannot_be_written" = "our issue 41"
+# "csi::publish::read_only_claim_cannot_be_written" = { reason = "our issue 41", until = "2027-03-31" }
 "#;
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {

@@ -3,16 +3,17 @@
 
 use expect_test::expect_file;
 
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     include_str!("../manifest.rs"),
     include_str!("volume.rs"),
     include_str!("secrets.rs"),
     include_str!("preparation.rs"),
     include_str!("fixtures.rs"),
+    include_str!("expected.rs"),
 ];
 
 /// The tables of a manifest in the order of the page, with the type of each.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("The manifest", "Manifest"),
     ("[volume]", "VolumeSettings"),
     ("volume.existing", "ExistingVolume"),
@@ -24,6 +25,7 @@ const TABLES: [(&str, &str); 11] = [
     ("disks", "Disk"),
     ("[per_case] and [per_run]", "Preparation"),
     ("state", "State"),
+    ("[expected_failures]", "ExpectedFailure"),
 ];
 
 /// The fields of a type: name, type and doc comment.
@@ -73,6 +75,8 @@ fn kind(rust: &str) -> String {
             "Size" => "size, such as `64MiB`",
             "Span" => "time, such as `30s`",
             "BTreeMap<String, String>" => "table of texts",
+            "BTreeMap<String, ExpectedFailure>" => "table of texts or tables",
+            "Day" => "day, such as `2027-03-31`",
             "AccessMode" => "access mode of a PersistentVolume",
             "ExistingVolume" => "text or table",
             "State" => "`shared` or `per_node`",

@@ -1,17 +1,16 @@
 //! The verdict on a case, from its worker's outcome and its expected failures; exit code and hints of the whole run.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use harness::kernel_log::{KernelLog, Splat, splats};
-use harness::manifest::Manifest;
+use harness::manifest::{Day, Manifest};
 use harness::masks::Masks;
-use harness::printable::printable;
 
 use super::environment::{self, Machine};
 use super::kept::Kept;
 use super::lane::Ended;
-use super::{Plan, death};
+use super::{Plan, death, known_failure};
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::exit_code;
 use crate::finding::{Finding, Party};
@@ -141,16 +140,9 @@ impl Verdict {
                 suspects.into_iter().for_each(|who| breakage.cause.insert(1, who));
             }
         }
-        let expected =
-            plan.manifest.expected_failures.get(report.id.as_str()).map(String::as_str).or(case.xfail);
-        if let Some(reason) = expected {
-            report.status = match report.status {
-                Status::Passed => Status::Xpass,
-                // An error is no expected failure: the case could not begin, or the fault is volproof's.
-                Status::Error => Status::Error,
-                _ => Status::Xfail,
-            };
-            report.reasons = vec![printable(reason).into_owned()];
+        match plan.manifest.expected_failures.get(report.id.as_str()) {
+            Some(known) => known_failure::apply(&mut report, known, &Day::of(SystemTime::now())),
+            None => case.xfail.iter().for_each(|reason| known_failure::expect(&mut report, reason)),
         }
         report
     }
