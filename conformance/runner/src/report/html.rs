@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use contracts::promise::Strength;
+use harness::manifest::Day;
 use harness::private;
 
 use super::line::{count, label, tried};
@@ -21,6 +22,9 @@ mod timeline;
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/report.js");
+
+/// The most events that are drawn on one page: a browser opens it at once, however long the traces are.
+const DRAWN: usize = 100_000;
 
 /// Writes `report.html` into a report directory.
 pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
@@ -63,8 +67,9 @@ fn head(page: &mut String, header: &Header) {
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\
          <title>volproof: {title}</title>\n<style>{STYLE}</style></head>\n<body><main>\n<h1>{title}</h1>\n\
-         <p class=quiet>volproof {} · <time data-unix={now}></time></p>\n<details><summary>driver and machine</summary><dl>",
+         <p class=quiet>volproof {} · <time data-unix={now}>{} (UTC)</time></p>\n<details><summary>driver and machine</summary><dl>",
         env!("CARGO_PKG_VERSION"),
+        Day::of(SystemTime::now()),
     );
     let mut host = vec![header.kernel.clone(), header.privilege.clone()];
     host.extend(header.has.iter().cloned());
@@ -87,7 +92,13 @@ fn head(page: &mut String, header: &Header) {
 /// The finding to mend first, with its command.
 fn start_here(page: &mut String, run: &RunRecord) {
     let Some(first) = run.findings.iter().find(|found| found.finding.is_fault()) else { return };
-    let _ = writeln!(page, "<div class=\"box start\"><b>Start here:</b> {}", escape(&first.finding.sentence));
+    let _ = writeln!(
+        page,
+        "<div class=\"box start\"><b>Start here:</b> {}<br><code>{}</code> in <a href=\"#{case}\">{case}</a>",
+        escape(&first.finding.sentence),
+        escape(&first.finding.contract),
+        case = escape(first.case.as_str()),
+    );
     if let Some(case) = run.cases.iter().find(|case| case.id == first.case) {
         command(page, &case.again);
     }
@@ -174,7 +185,8 @@ fn cases(page: &mut String, run: &RunRecord) {
               <span id=shown class=quiet role=status></span></div>\n";
     let mut cases: Vec<&CaseReport> = run.cases.iter().collect();
     cases.sort_by_key(|case| (!case.status.is_bad(), case.status.is_skip(), &case.id));
-    cases.into_iter().for_each(|case| case::write(page, case));
+    let mut room = DRAWN;
+    cases.into_iter().for_each(|case| case::write(page, case, &mut room));
 }
 
 fn words(status: Status) -> String {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::timeline::Timeline;
+use super::timeline::{CHANGES, MOST, Timeline};
 use super::{command, escape};
 use crate::event::CaseReport;
 use crate::program;
@@ -15,7 +15,8 @@ use crate::report::line::label;
 const TAIL: u64 = 16 << 10;
 
 /// Writes a case as a section that folds; one that did not pass is open and has its timeline.
-pub(super) fn write(page: &mut String, case: &CaseReport) {
+/// Of its events as many are drawn as there is room for on the page.
+pub(super) fn write(page: &mut String, case: &CaseReport, room: &mut usize) {
     let id = escape(case.id.as_str());
     let bad = case.status.is_bad();
     let time = if case.status.is_skip() { String::new() } else { format!("{:.2} s", case.seconds) };
@@ -35,12 +36,12 @@ pub(super) fn write(page: &mut String, case: &CaseReport) {
         let _ = writeln!(page, "<p class=quiet>{}</p>", escape(&case.reasons.join("; ")));
     }
     if bad {
-        failure(page, case);
+        failure(page, case, room);
     }
     *page += "</div></details>\n";
 }
 
-fn failure(page: &mut String, case: &CaseReport) {
+fn failure(page: &mut String, case: &CaseReport, room: &mut usize) {
     breakage(page, case);
     for finding in &case.findings {
         let _ = writeln!(
@@ -64,7 +65,7 @@ fn failure(page: &mut String, case: &CaseReport) {
         command(page, &format!("{} enter {}", program::name(), case.id));
     }
     if let Some(logs) = &case.logs {
-        timeline(page, case.id.as_str(), logs);
+        timeline(page, case.id.as_str(), logs, room);
         case.log_files.iter().filter(|file| *file != "trace.jsonl").for_each(|file| log(page, logs, file));
     }
 }
@@ -116,18 +117,18 @@ fn list(page: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-fn timeline(page: &mut String, id: &str, logs: &Path) {
-    let Some(timeline) = Timeline::of(&logs.join("trace.jsonl")) else { return };
-    let _ = writeln!(
-        page,
-        "<details class=timeline><summary>timeline</summary>\
-         <div class=filters><button data-zoom=2>zoom in</button><button data-zoom=0.5>zoom out</button>\
-         <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=\"timeline of {id}\"></div>\
-         <div class=detail aria-live=polite>Point at an event, or go to it with Tab.</div>\
-         <script type=\"application/json\">{json}</script></details>",
-        id = escape(id),
-        json = timeline.json()
-    );
+fn timeline(page: &mut String, id: &str, logs: &Path, room: &mut usize) {
+    let Some(timeline) = Timeline::of(&logs.join("trace.jsonl"), MOST.min(*room)) else { return };
+    *room -= timeline.marks();
+    drawing(page, id, &timeline);
+    let title = match timeline.earlier {
+        0 => "what the kernel showed: each change of the mount table (+ mounted, ~ changed, - unmounted)"
+            .to_owned(),
+        earlier => format!(
+            "what the kernel showed: the last {CHANGES} changes of the mount table (journal.txt has {earlier} before them)"
+        ),
+    };
+    list(page, &title, &timeline.kernel);
     let mounted = timeline
         .mounted
         .iter()
@@ -136,6 +137,29 @@ fn timeline(page: &mut String, id: &str, logs: &Path) {
         page,
         "mounts that the case has more at its end than at its beginning",
         &mounted.collect::<Vec<_>>(),
+    );
+}
+
+/// The data of a timeline, and the place where the page's script draws it.
+fn drawing(page: &mut String, id: &str, timeline: &Timeline) {
+    if timeline.marks() == 0 {
+        *page += "<p class=quiet>no timeline: this page has as many events as it can draw, and trace.jsonl has those of \
+                  this case</p>";
+        return;
+    }
+    let cut = match timeline.is_cut {
+        true => format!(": the first {} events, trace.jsonl has all", timeline.marks()),
+        false => String::new(),
+    };
+    let _ = writeln!(
+        page,
+        "<details class=timeline><summary>timeline{cut}</summary>\
+         <div class=filters><button data-zoom=2>zoom in</button><button data-zoom=0.5>zoom out</button>\
+         <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=\"timeline of {id}\"></div>\
+         <div class=detail aria-live=polite>Point at an event, or go to it with Tab.</div>\
+         <script type=\"application/json\">{json}</script></details>",
+        id = escape(id),
+        json = timeline.json()
     );
 }
 

@@ -1,6 +1,6 @@
 //! The timeline of a case: the events of its trace by lanes, as data that the page draws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The most marks that are drawn of one case. The trace itself has all of them.
-const MOST: usize = 5000;
+pub(super) const MOST: usize = 5000;
+
+/// The most changes of the mount table that are listed of one case.
+pub(super) const CHANGES: usize = 40;
 
 const LANES: [&str; 7] = ["case", "cluster", "node", "calls", "kernel", "files", "process"];
 const CASE: usize = 0;
@@ -34,6 +37,14 @@ pub(super) struct Timeline {
     /// Mounts that were made in the case and not unmounted yet, by path.
     #[serde(skip)]
     pub(super) mounted: BTreeMap<String, Vec<String>>,
+    /// The last changes of the mount table, and the number of those before.
+    #[serde(skip)]
+    pub(super) kernel: Vec<String>,
+    #[serde(skip)]
+    pub(super) earlier: usize,
+    /// Whether the trace has more events.
+    #[serde(skip)]
+    pub(super) is_cut: bool,
 }
 
 /// A mark: start, duration, lane, colour, text, and the index of the mark that caused it or -1.
@@ -41,13 +52,24 @@ pub(super) struct Timeline {
 struct Point(f64, f64, usize, &'static str, String, i64);
 
 impl Timeline {
-    /// The timeline of a trace; `None` if there is no trace or no line of it can be read.
-    pub(super) fn of(trace: &Path) -> Option<Self> {
+    /// The timeline of a trace, with at most so many marks; `None` if there is no trace or no line of it can be read.
+    pub(super) fn of(trace: &Path, most: usize) -> Option<Self> {
         let mut drawing = Drawing::default();
         let mut reader = Reader::default();
         let mut unexplained = Unexplained::default();
+        let mut is_cut = false;
         for line in BufReader::new(File::open(trace).ok()?).lines() {
-            let Ok(Value::Object(fields)) = serde_json::from_str(&line.ok()?) else { continue };
+            // A line that is no text belongs to a trace that was damaged: what comes before it counts.
+            let Ok(line) = line else { break };
+            if drawing.events.len() >= most && !is_cut {
+                is_cut = true;
+                // Their ends are not read.
+                drawing.open.clear();
+            }
+            if is_cut && !line.contains("mount_") {
+                continue;
+            }
+            let Ok(Value::Object(fields)) = serde_json::from_str(&line) else { continue };
             let at = fields.get("t_ms").and_then(Value::as_f64).unwrap_or_default();
             if let Ok(Some(event)) = reader.event(fields) {
                 drawing.event(at, &event);
@@ -55,12 +77,16 @@ impl Timeline {
                 let found = unexplained.event(&line).into_iter().filter(|_| reader.names_makers());
                 found.for_each(|found| drawing.irregular(at, &found));
             }
-            if drawing.events.len() >= MOST {
-                break;
-            }
+            drawing.events.truncate(most);
         }
-        let Drawing { events, mounted, .. } = drawing;
-        (!events.is_empty()).then_some(Self { lanes: LANES, events, mounted })
+        let Drawing { events, mounted, kernel, earlier, .. } = drawing;
+        let is_empty = events.is_empty() && kernel.is_empty();
+        (!is_empty).then_some(Self { lanes: LANES, events, mounted, kernel: kernel.into(), earlier, is_cut })
+    }
+
+    /// The number of marks.
+    pub(super) fn marks(&self) -> usize {
+        self.events.len()
     }
 
     /// JSON for the content of a `script` element, which no text in it can end.
@@ -75,6 +101,8 @@ struct Drawing {
     /// Calls and operations without an end yet, by the key that pairs both edges.
     open: BTreeMap<String, usize>,
     mounted: BTreeMap<String, Vec<String>>,
+    kernel: VecDeque<String>,
+    earlier: usize,
 }
 
 impl Drawing {
@@ -84,6 +112,7 @@ impl Drawing {
             Event::RpcEnd(end) => self.answer(at, end),
             Event::MountAdd(mount) => self.mount(at, mount),
             Event::MountChg(mount) => {
+                self.table(at, mount.by, &format!("~ {}  is {} now", mount.target, mount.opts));
                 let text = format!("changed {} to {}", mount.target, mount.opts);
                 self.by(at, mount.by, KERNEL, "kernel", text);
             }
@@ -132,8 +161,8 @@ impl Drawing {
 
     /// A point that is linked to the driver's last call without an end, if the driver made it.
     fn by(&mut self, at: f64, by: Actor, lane: usize, colour: &'static str, text: String) {
-        let calls = self.open.values().filter(|index| self.events[**index].2 == CALLS);
-        let cause = calls.max().filter(|_| by == Actor::Driver).and_then(|index| i64::try_from(*index).ok());
+        let cause = self.last_call().filter(|_| by == Actor::Driver);
+        let cause = cause.and_then(|index| i64::try_from(index).ok());
         self.events.push(Point(at, 0.0, lane, colour, text, cause.unwrap_or(-1)));
     }
 
@@ -181,11 +210,40 @@ impl Drawing {
     fn mount(&mut self, at: f64, mount: &Mount) {
         let shown = format!("{} {} ({})", mount.fstype, mount.source, mount.opts);
         self.by(at, mount.by, KERNEL, "kernel", format!("mount {} = {shown}", mount.target));
-        self.mounted.entry(mount.target.clone()).or_default().push(shown);
+        self.table(at, mount.by, &format!("+ {}  =  {shown}", mount.target));
+        // What the harness mounts for the case, such as the root of a second node, is not the driver's.
+        if mount.by != Actor::Harness {
+            self.mounted.entry(mount.target.clone()).or_default().push(shown);
+        }
+    }
+
+    /// A change of the mount table, with the process and the call of the driver during which it came.
+    fn table(&mut self, at: f64, by: Actor, change: &str) {
+        if by == Actor::Harness {
+            return;
+        }
+        let call = self.last_call().map(|index| self.events[index].4.split(' ').next().unwrap_or_default());
+        let during = call.map(|call| format!(", during {call}")).unwrap_or_default();
+        let by = match by {
+            Actor::Driver => "by the driver",
+            Actor::Node => "by the node",
+            Actor::Harness | Actor::Unknown => "by an unknown process",
+        };
+        self.kernel.push_back(format!("{at:>9.1} ms  {change}   {by}{during}"));
+        if self.kernel.len() > CHANGES {
+            self.kernel.pop_front();
+            self.earlier += 1;
+        }
+    }
+
+    /// The last call without an answer.
+    fn last_call(&self) -> Option<usize> {
+        self.open.values().filter(|index| self.events[**index].2 == CALLS).max().copied()
     }
 
     fn unmount(&mut self, at: f64, gone: &MountDel) {
         self.by(at, gone.by, KERNEL, "kernel", format!("unmount {}", gone.target));
+        self.table(at, gone.by, &format!("- {}", gone.target));
         if let Some(stack) = self.mounted.get_mut(&gone.target) {
             stack.pop();
             if stack.is_empty() {
@@ -216,7 +274,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let trace = directory.path().join("trace.jsonl");
         std::fs::write(&trace, lines).unwrap();
-        Timeline::of(&trace)
+        Timeline::of(&trace, MOST)
     }
 
     #[test]
@@ -242,11 +300,31 @@ mod tests {
         assert_eq!(json["events"][1][5], 0, "the mount's cause is the call");
         assert!(!timeline.json().contains('<'));
         assert_eq!(timeline.mounted.keys().collect::<Vec<_>>(), ["/a"]);
+        let shown = "2.0 ms  + /a  =  ext4 /dev/loop0 (rw)   by the driver, during NodeStageVolume";
+        assert_eq!(timeline.kernel[0].trim(), shown);
+        assert_eq!(timeline.kernel[2].trim(), "3.0 ms  - /b   by the driver, during NodeStageVolume");
+    }
+
+    #[test]
+    fn mounts_are_counted_to_the_end_of_a_trace_that_is_drawn_in_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let trace = directory.path().join("trace.jsonl");
+        let line = |seq: u64, event: &str| format!("{{\"seq\":{seq},\"t_ms\":{seq}.0,{event}}}\n");
+        let mount = r#""ev":"mount_add","target":"/a","root":"/","fstype":"ext4","source":"/dev/loop0","opts":"rw","super":"rw","dev":"7:0","id":1,"by":"driver","seen_by":"poll""#;
+        let gone = r#""ev":"mount_del","target":"/a","id":1,"by":"driver","seen_by":"poll""#;
+        let step = r#""ev":"case","do":"start","on":"a.rs:1""#;
+        let steps = (2..10).map(|seq| line(seq, step)).collect::<String>();
+        let text = format!("{}\n{}{steps}{}", contracts::recording::header(), line(1, mount), line(10, gone));
+        std::fs::write(&trace, text).unwrap();
+        let timeline = Timeline::of(&trace, 3).unwrap();
+        assert_eq!((timeline.marks(), timeline.is_cut, timeline.kernel.len()), (3, true, 2));
+        assert!(timeline.mounted.is_empty(), "{:?}", timeline.mounted);
+        assert!(!Timeline::of(&trace, MOST).unwrap().is_cut);
     }
 
     #[test]
     fn trace_that_is_not_there_or_empty_has_no_timeline() {
-        assert!(Timeline::of(Path::new("/no/such/trace")).is_none());
+        assert!(Timeline::of(Path::new("/no/such/trace"), MOST).is_none());
         assert!(timeline("").is_none());
     }
 }
