@@ -1,70 +1,13 @@
-//! The steps of `docs/first-driver-python.md`: each program is built from the page, each command is run, and its output is
-//! compared with the page. Needs Python with grpcio, and root.
+//! The steps of `docs/first-driver-python.md` and `docs/first-driver-rust.md`: each program is built from the page, each
+//! command is run, and its output is compared with the page. Needs root, and for one of them Python with grpcio.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tests::{Volproof, has_root};
+use tests::{Volproof, cargo, has_root, page, target};
 
-const PAGE: &str = include_str!("../docs/first-driver-python.md");
-
-/// The blocks of code of a page, with their languages.
-fn blocks(page: &str) -> Vec<(String, String)> {
-    let mut blocks = Vec::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        if let Some(language) = line.strip_prefix("```") {
-            let code = lines.by_ref().take_while(|line| *line != "```");
-            blocks.push((language.to_owned(), code.map(|line| format!("{line}\n")).collect()));
-        }
-    }
-    blocks
-}
-
-fn indent(line: &str) -> usize {
-    line.len() - line.trim_start().len()
-}
-
-/// The lines of the function with the same head in a program: its first line, and the one after its last.
-fn find(program: &[String], head: &str) -> Option<(usize, usize)> {
-    let name = head.split('(').next().unwrap_or_default();
-    let first = program.iter().position(|line| line.split('(').next() == Some(name))?;
-    let is_outside = |line: &String| !line.is_empty() && indent(line) <= indent(head);
-    let after = program[first + 1..].iter().position(is_outside).map_or(program.len(), |at| first + 1 + at);
-    let blank = program[..after].iter().rev().take_while(|line| line.is_empty()).count();
-    Some((first, after - blank))
-}
-
-/// The program with the functions of a block instead of its own. A new function comes after the one before it in the
-/// block, or before all classes.
-fn changed(program: &str, block: &str) -> String {
-    if block.starts_with("import ") {
-        return block.to_owned();
-    }
-    let mut program: Vec<String> = program.lines().map(str::to_owned).collect();
-    let block: Vec<String> = block.lines().map(str::to_owned).collect();
-    let mut behind = None;
-    for head in block.iter().filter(|line| line.trim_start().starts_with("def ")) {
-        let (first, after) = find(&block, head).expect("it is in there");
-        let mut function = block[first..after].to_vec();
-        let (from, to) = match (find(&program, head), behind) {
-            (Some(place), _) => place,
-            (None, Some(behind)) => {
-                function.splice(..0, vec![String::new(); if indent(head) == 0 { 2 } else { 1 }]);
-                (behind, behind)
-            }
-            (None, None) => {
-                let classes = program.iter().position(|line| line.starts_with("class ")).expect("a class");
-                function.extend([String::new(), String::new()]);
-                (classes, classes)
-            }
-        };
-        let lines = function.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
-        behind = Some(from + lines);
-        program.splice(from..to, function);
-    }
-    program.join("\n") + "\n"
-}
+const IN_PYTHON: &str = include_str!("../docs/first-driver-python.md");
+const IN_RUST: &str = include_str!("../docs/first-driver-rust.md");
 
 /// A Python that has what the page installs.
 fn python() -> Option<String> {
@@ -84,14 +27,12 @@ fn make_stubs(python: &str, directory: &Path) {
 }
 
 /// Runs a command of the page, and compares its output with the page.
-fn run(block: &str, python: &str, directory: &Path) {
+fn run(block: &str, driver: impl Fn(&str) -> String) {
     let mut lines = block.lines();
     let command =
-        lines.next().and_then(|line| line.strip_prefix("$ volproof run --driver-cmd '")).expect("a run");
-    let (driver, filters) = command.split_once('\'').expect("the driver's command is quoted");
-    let driver = driver.replace(".venv/bin/python", python);
-    let driver = driver.replace("driver.py", &directory.join("driver.py").display().to_string());
-    let ended = Volproof::new().args("run --driver-cmd").arg(driver).args(filters).run();
+        lines.next().and_then(|line| line.split_once("volproof run --driver-cmd '")).expect("a run");
+    let (command, filters) = command.1.split_once('\'').expect("the driver's command is quoted");
+    let ended = Volproof::new().args("run --driver-cmd").arg(driver(command)).args(filters).run();
     for said in lines.filter(|line| !line.is_empty()) {
         // The columns of the terminal are not the page's.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -110,12 +51,16 @@ fn each_step_of_the_python_tutorial_is_as_its_page_says() {
     let directory = tempfile::tempdir_in("/var/lib").expect("a directory");
     make_stubs(&python, directory.path());
     let (mut program, mut runs) = (String::new(), 0);
-    for (language, block) in blocks(PAGE) {
+    for (language, block) in page::blocks(IN_PYTHON) {
         match language.as_str() {
-            "python" => program = changed(&program, &block),
+            "python" => program = page::changed(&program, &block),
             "console" => {
-                std::fs::write(directory.path().join("driver.py"), &program).expect("it can be written");
-                run(&block, &python, directory.path());
+                let file = directory.path().join("driver.py");
+                std::fs::write(&file, &program).expect("it can be written");
+                run(&block, |driver| {
+                    let driver = driver.replace(".venv/bin/python", &python);
+                    driver.replace("driver.py", &file.display().to_string())
+                });
                 runs += 1;
             }
             _ => {}
@@ -125,13 +70,45 @@ fn each_step_of_the_python_tutorial_is_as_its_page_says() {
     assert!((60..=150).contains(&program.lines().count()), "{} lines", program.lines().count());
 }
 
+/// The program that holds the driver of each step in Rust: its build has made them from the page.
+fn drivers_in_rust() -> PathBuf {
+    let program = target().join("debug/first-driver");
+    if !program.exists() {
+        let built = cargo().args(["build", "--locked", "--package", "first-driver"]).status();
+        assert!(built.expect("cargo runs").success());
+    }
+    program
+}
+
+#[test]
+fn each_step_of_the_rust_tutorial_is_as_its_page_says() {
+    if !has_root() {
+        return;
+    }
+    let (program, mut step) = (drivers_in_rust(), 0);
+    for (_, block) in page::blocks(IN_RUST).into_iter().filter(|(language, _)| language == "console") {
+        step += 1;
+        let of_step = format!("env FIRST_DRIVER_STEP={step} {}", program.display());
+        run(&block, |driver| driver.replace("target/debug/first-driver", &of_step));
+    }
+    assert_eq!(step, 5, "the page has five steps");
+}
+
 #[test]
 fn functions_of_a_page_replace_those_of_the_program() {
     let program =
         "import x\n\n\nclass A:\n    def f(self):\n        a\n\n    def g(self):\n        b\n\n\nend\n";
-    let changed = changed(program, "def new():\n    n\n");
-    let changed = self::changed(&changed, "    def f(self):\n        c\n\n    def h(self):\n        d\n");
-    let expected = "import x\n\n\ndef new():\n    n\n\n\nclass A:\n    def f(self):\n        c\n\n    def h(self):\n        \
+    let changed = page::changed(program, "def new():\n    n\n");
+    let changed = page::changed(&changed, "    def f(self):\n        c\n\n    def h(self):\n        d\n");
+    let expected = "import x\n\n\ndef new():\n    n\n\n\n\nclass A:\n    def f(self):\n        c\n\n    def h(self):\n        \
                     d\n\n    def g(self):\n        b\n\n\nend\n";
     assert_eq!(changed, expected);
+}
+
+#[test]
+fn function_in_rust_ends_with_its_brace() {
+    let program = "use x;\n\n#[tonic::async_trait]\nimpl A {\n    async fn f(\n        &self,\n    ) -> B {\n        a\n    \
+                   }\n}\n";
+    let changed = page::changed(program, "    async fn f(\n        &self,\n    ) -> B {\n        c\n    }\n");
+    assert_eq!(changed, program.replace("        a\n", "        c\n"));
 }

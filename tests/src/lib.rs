@@ -5,6 +5,7 @@
 //! parts.
 
 mod image;
+pub mod page;
 mod parallel;
 mod planted;
 mod process;
