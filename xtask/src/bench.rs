@@ -13,7 +13,8 @@ use crate::workspace::cargo;
 /// `plugins` as the first word, what volumes cost that no driver makes (`harness/benches/plugins.rs`), and what
 /// asking the mount table does (`volume-manager/host/benches/host.rs`). With
 /// `harness`, what sandbox, recorder and programmable disk cost (`harness/benches/harness.rs`). With `manager`, how
-/// the manager's own costs grow with its volumes (`volume-manager/benches/manager.rs`).
+/// the manager's own costs grow with its volumes (`volume-manager/benches/manager.rs`). With `watch`, what a watched
+/// driver costs its node (`conformance/benches/watch.rs`).
 pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(flags.no_install, None)? {
         return Ok(code);
@@ -34,6 +35,10 @@ pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
     }
     if flags.args.first().is_some_and(|word| word == "manager") {
         let error = bench("volume-manager", "manager").args(flags.args).exec();
+        return Err(error).context("cannot run `cargo bench`");
+    }
+    if flags.args.first().is_some_and(|word| word == "watch") {
+        let error = bench("conformance", "watch").args(flags.args).exec();
         return Err(error).context("cannot run `cargo bench`");
     }
     let error = bench("harness", "pod").args(flags.args).exec();

@@ -27,11 +27,10 @@ use testbed::failure::chain;
 
 /// Stand between a node and a driver that run already, print what passes, and judge it.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The node must use the socket of --listen instead of the driver's own: with node-driver-registrar that is
---kubelet-registration-path. Ctrl-C ends it.
-
-Exit codes: 0 nothing was broken; 1 something was; 2 command line; 4 it could not begin.")]
+#[command(
+    after_help = "The node must use the socket of --listen instead of the driver's own: with node-driver-registrar that is \
+                  --kubelet-registration-path. Ctrl-C ends it.\n\nExit codes: 0 nothing was broken; 1 something was; 2 command line; 4 it could not begin."
+)]
 pub(super) struct Flags {
     /// The driver's own socket
     #[arg(long, value_name = "PATH")]
