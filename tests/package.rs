@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tests::{built, cargo, root};
+use tests::{built, cargo, has_root, root};
 
 /// The files of an installation, below the root of a package.
 const FILES: [&str; 7] = [
@@ -155,8 +155,9 @@ fn program_that_needs_libraries_is_not_packed() {
 fn examples_for_ci_name_what_is_there() {
     let action = fs::read_to_string(root().join("examples/ci/action.yml")).expect("the action");
     let template = fs::read_to_string(root().join("examples/ci/gitlab.yml")).expect("the template");
+    let job = script("indexed-job.yaml").0;
     let help = lines(Command::new(built()).args(["run", "--help"])).join("\n");
-    for text in [action, template] {
+    for text in [action, template, job] {
         let runs: Vec<&str> = text.lines().filter(|line| line.contains("volproof run ")).collect();
         assert!(!runs.is_empty());
         for flag in runs.iter().flat_map(|line| line.split([' ', '='])).filter(|word| word.starts_with("--"))
@@ -164,6 +165,53 @@ fn examples_for_ci_name_what_is_there() {
             assert!(help.contains(flag), "{flag}");
         }
     }
+}
+
+/// The script of a job's container, and its variables.
+fn script(file: &str) -> (String, Vec<(String, String)>) {
+    let text = fs::read_to_string(root().join("examples/ci").join(file)).expect("the example");
+    let documents = text.split("\n---\n").map(|text| serde_yaml_ng::from_str::<Value>(text).expect("YAML"));
+    let job = documents.last().expect("a job");
+    let container = &job["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["command"][0], "sh");
+    let variables = container["env"].as_array().expect("variables").iter();
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let variables = variables.map(|variable| (text(&variable["name"]), text(&variable["value"])));
+    (text(&container["args"][0]), variables.collect())
+}
+
+/// What the pods of the Indexed Job run: each shard in turn, and then one report of all.
+#[test]
+fn shards_of_an_indexed_job_make_one_report() {
+    if !has_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let (reports, bin) = (place.path().join("reports"), place.path().join("bin"));
+    fs::create_dir_all(&reports).expect("a directory");
+    fs::create_dir(&bin).expect("a directory");
+    std::os::unix::fs::symlink(built(), bin.join("volproof")).expect("a link");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("there is one"));
+    let driver = root().join("conformance/tests/embed.toml");
+    let run = |file: &str, index: usize| {
+        let (script, variables) = script(file);
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).envs(variables).env("PATH", &path).env("REPORTS", &reports);
+        command.env("DRIVER", &driver).env("SHARDS", "2").env("JOB_COMPLETION_INDEX", index.to_string());
+        command.env("ARGUMENTS", "--tier host csi::identity").output().expect("it runs")
+    };
+    for index in 0..2 {
+        let shard = run("indexed-job.yaml", index);
+        assert!(shard.status.success(), "{}", String::from_utf8_lossy(&shard.stderr));
+    }
+    let merged = run("merge-job.yaml", 0);
+    assert!(merged.status.success(), "{}", String::from_utf8_lossy(&merged.stderr));
+    let cases = |directory: &str| {
+        let results = read(&reports.join(directory).join("results.json"));
+        results["cases"].as_array().expect("cases").len()
+    };
+    assert!(cases("shard-0") > 0 && cases("shard-1") > 0);
+    assert_eq!(cases("whole"), cases("shard-0") + cases("shard-1"));
 }
 
 fn read(path: &Path) -> Value {
