@@ -1,5 +1,6 @@
 //! Tests of the program as a whole, on the real kernel.
 
+mod browser;
 mod calls;
 mod check;
 mod foreign;
@@ -13,6 +14,7 @@ mod sabotage;
 mod secrets;
 mod shared_driver;
 mod since;
+mod site;
 mod tutorial;
 mod unusual;
 mod userns;

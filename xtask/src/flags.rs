@@ -32,6 +32,8 @@ pub(crate) enum Command {
     NewCase(NewCase),
     /// Build what people install: a tarball, a Debian package and a container image
     Package(Package),
+    /// Build the documents as one site with a search, which opens without a network
+    Site(Site),
     /// Measure one pod in and out beside a bare loop that does only its calls
     Bench(Bench),
 }
@@ -152,6 +154,20 @@ pub(crate) enum Part {
     Tar,
     Deb,
     Image,
+}
+
+/// Write all documents, every case and every promise as one static site.
+///
+/// `index.html` opens from a disk, without a network and without a server, and finds words on all pages.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Site {
+    /// Write there; `target/site` if it is not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Ask this program for cases and promises, and build none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
 }
 
 /// Build the measuring program in release and run it: every argument goes to it.

@@ -23,6 +23,7 @@ mod nightly;
 mod package;
 mod packages;
 mod python;
+mod site;
 mod step;
 mod tally;
 mod test;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Some(Command::Tidy) => tidy::run(),
         Some(Command::NewCase(flags)) => new_case::run(&flags),
         Some(Command::Package(flags)) => package::run(flags),
+        Some(Command::Site(flags)) => site::run(flags),
         Some(Command::Bench(flags)) => bench::run(flags),
     };
     ended.unwrap_or_else(|error| {
