@@ -100,7 +100,7 @@ fn functions_of_a_page_replace_those_of_the_program() {
         "import x\n\n\nclass A:\n    def f(self):\n        a\n\n    def g(self):\n        b\n\n\nend\n";
     let changed = page::changed(program, "def new():\n    n\n");
     let changed = page::changed(&changed, "    def f(self):\n        c\n\n    def h(self):\n        d\n");
-    let expected = "import x\n\n\ndef new():\n    n\n\n\n\nclass A:\n    def f(self):\n        c\n\n    def h(self):\n        \
+    let expected = "import x\n\n\ndef new():\n    n\n\n\nclass A:\n    def f(self):\n        c\n\n    def h(self):\n        \
                     d\n\n    def g(self):\n        b\n\n\nend\n";
     assert_eq!(changed, expected);
 }

@@ -39,6 +39,8 @@ impl Document {
         }
         let mut html = String::new();
         html::push_html(&mut html, events.into_iter().flat_map(in_scroller));
+        // A cell above the names of rows is no heading.
+        let html = html.replace("<th></th>", "<td></td>");
         let title = sections.iter().find(|section| !section.heading.is_empty());
         let title = title.map_or(path, |section| &section.heading).to_owned();
         Self { path: path.to_owned(), title, html, sections }
@@ -58,7 +60,7 @@ fn options() -> Options {
 fn in_scroller(event: Event) -> Vec<Event> {
     match event {
         Event::Start(Tag::Table(_)) => {
-            vec![Event::Html("<div class=table role=region aria-label=table tabindex=0>".into()), event]
+            vec![Event::Html("<div class=table tabindex=0>".into()), event]
         }
         Event::End(TagEnd::Table) => vec![event, Event::Html("</div>".into())],
         event => vec![event],
