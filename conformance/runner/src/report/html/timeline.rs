@@ -72,6 +72,9 @@ impl Timeline {
             let Ok(Value::Object(fields)) = serde_json::from_str(&line) else { continue };
             let at = fields.get("t_ms").and_then(Value::as_f64).unwrap_or_default();
             if let Ok(Some(event)) = reader.event(fields) {
+                if is_cut && !matches!(event, Event::MountAdd(_) | Event::MountChg(_) | Event::MountDel(_)) {
+                    continue;
+                }
                 drawing.event(at, &event);
                 let line = TraceLine { seq: 0, t_ms: at, event };
                 let found = unexplained.event(&line).into_iter().filter(|_| reader.names_makers());
@@ -313,7 +316,10 @@ mod tests {
         let mount = r#""ev":"mount_add","target":"/a","root":"/","fstype":"ext4","source":"/dev/loop0","opts":"rw","super":"rw","dev":"7:0","id":1,"by":"driver","seen_by":"poll""#;
         let gone = r#""ev":"mount_del","target":"/a","id":1,"by":"driver","seen_by":"poll""#;
         let step = r#""ev":"case","do":"start","on":"a.rs:1""#;
-        let steps = (2..10).map(|seq| line(seq, step)).collect::<String>();
+        let steps = (2..9).map(|seq| line(seq, step)).collect::<String>();
+        // It names a mount, and is none.
+        let call = r#""ev":"rpc_start","id":7,"method":"NodeStageVolume","req":{"mount_flags":[]}"#;
+        let steps = steps + &line(9, call);
         let text = format!("{}\n{}{steps}{}", contracts::recording::header(), line(1, mount), line(10, gone));
         std::fs::write(&trace, text).unwrap();
         let timeline = Timeline::of(&trace, 3).unwrap();
