@@ -143,27 +143,24 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) ->
 /// CSI, NodePublishVolumeRequest.readonly: "SP MUST publish the volume in readonly mode".
 #[case(needs = [Expands, Filesystem, Creates, Root, Persistent], driver = Shared)]
 async fn read_only_target_stays_so_when_it_grows(cx: &mut Cx) -> Result {
-    if is_offline(cx, "DRV-050") {
-        return Ok(());
-    }
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
-    if cx.driver_stages() {
-        node.stage().await?.succeeds()?;
-    }
+    node.detach().await?;
+    let new = 2 * cx.size(&data);
+    let on_node = grows_by_controller(cx, &node, new).await?;
+    node.attach_again().await?;
+    node.stage().await?.succeeds()?;
     node.publish_as("web", |request| request["readonly"] = json!(true)).await?.succeeds()?;
     let written = |name: &str| std::fs::write(node.target("web").join(name), "by a workload").is_ok();
     // A volume that can be written from the start breaks the promise without any expansion.
     let was_read_only = !written("before");
-    let new = 2 * cx.size(&data);
-    if grows_by_controller(cx, &node, new).await? == Some(true) && cx.grows_on_node() {
+    if on_node == Some(true) && cx.grows_on_node() {
         // It may refuse to: what counts is what the target is afterwards.
         drop(node.grow_on_node("web", new).await?);
     }
     let cause = "A read-only target can be written after its volume was expanded.";
     cx.keeps("DRV-050", "NodeExpandVolume", !was_read_only || !written("after"), cause)?;
-    node.undo_publish("web").await?;
-    if cx.driver_stages() { node.undo_stage().await } else { Ok(()) }
+    node.tear_down("web").await
 }
 
 /// Expanding a volume to its current size or to a smaller one is OK.
