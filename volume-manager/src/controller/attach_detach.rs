@@ -408,10 +408,16 @@ impl Controller {
             return;
         }
         self.verify_at = Some(now + VERIFY_EVERY);
+        // The API is only asked about a volume whose attachment was not seen to say attached.
+        let seen = self.cluster.attached();
         let known = book.entries().filter(|(_, _, entry)| entry.certain);
         let known: Vec<(VolumeName, NodeName, Arc<Spec>)> = known
             .filter_map(|(volume, node, entry)| Some((volume.clone(), node.clone(), entry.spec.clone()?)))
+            .filter(|(_, node, spec)| !seen.contains(&(spec.name().as_str(), node.as_str())))
             .collect();
+        if known.is_empty() {
+            return;
+        }
         let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
         self.tasks.spawn(async move {
             let missing = missing(&hands, &facts, known).await;

@@ -164,6 +164,12 @@ impl Cluster {
         FOLLOWED.iter().all(|kind| self.synced.contains(kind))
     }
 
+    /// The PersistentVolumes and nodes of the attachments that say attached, as last seen.
+    pub(super) fn attached(&self) -> BTreeSet<(&str, &str)> {
+        let attached = self.attachments.values().filter(|attachment| attachment.attached);
+        attached.map(|attachment| (attachment.volume.as_str(), attachment.node.as_str())).collect()
+    }
+
     fn put(&mut self, object: Object) -> Option<SeenNode> {
         let name = object.meta().name.clone();
         let key = object.key().namespaced_name();

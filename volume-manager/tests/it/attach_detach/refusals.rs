@@ -1,7 +1,7 @@
 //! Volumes that are not attached, or not detached at once, with their events.
 
 use api::storage::ClaimTemplate;
-use api::{Claim, ClaimPhase, PodVolume, VolumeSource};
+use api::{Attachment, Claim, ClaimPhase, PodVolume, VolumeSource};
 
 use super::*;
 
@@ -193,6 +193,28 @@ async fn unverifiable_volume_stays_attached() {
     control.pass(60_000).await;
     control.toy.set_lost(false);
     assert_eq!(control.toy.story(), "  Transient\nattach logs to one\n");
+}
+
+/// Ten thousand attachments are not read each minute: their watch shows that they are there.
+#[tokio::test(start_paused = true)]
+async fn attachment_that_is_seen_is_not_asked_for() {
+    let control = Control::with_data_on_one().await;
+    let attachment = |attached| Attachment {
+        meta: Meta::named("", "of-data"),
+        node: "one".to_owned(),
+        volume: "data".to_owned(),
+        attached,
+        ..Attachment::default()
+    };
+    control.api.put(Object::Attachment(Arc::new(attachment(true))));
+    control.toy.story();
+    control.toy.set_lost(true);
+    control.pass(600_000).await;
+    assert_eq!(control.toy.story(), "");
+    control.api.put(Object::Attachment(Arc::new(attachment(false))));
+    control.pass(60_000).await;
+    control.toy.set_lost(false);
+    assert_eq!(control.toy.story(), "attach data to one\n");
 }
 
 #[tokio::test(start_paused = true)]
