@@ -220,6 +220,7 @@ fn name(witness: Witness) -> &'static str {
         Witness::Api => "objects of the API",
         Witness::Manager => "the manager's books",
         Witness::Operations => "the manager's operations",
+        Witness::Recovery => "what the manager knows after a start",
         Witness::Makers => "the process that made each mount",
         Witness::Clock => "the manager's clock",
     }

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::dump::Dump;
 use crate::operation::{Failed, OperationName};
 use crate::populator::{PodState, Resolved};
-use crate::recovery;
+use crate::recovery::{self, Knowledge};
 use crate::waits::WaitError;
 
 /// An event for the manager's loop.
@@ -183,6 +183,8 @@ pub enum Notice {
     /// The node's `volumesInUse` must be this list. A writer of the node's status must ask for the newest list
     /// when it writes: an older one could remove a volume that is mounted already.
     InUse(Vec<VolumeName>),
+    /// The manager knows this from now on, until it ends.
+    Knows(Knowledge),
     /// A wait has ended.
     Waited {
         /// `mounted` or `unmounted`.

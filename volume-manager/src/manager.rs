@@ -37,7 +37,7 @@ use crate::operation::pending::{Admission, Pending};
 use crate::operation::{Key, Operation};
 use crate::populator::{Populator, lookup};
 use crate::reconciler::{self, Step, Worlds};
-use crate::recovery::{Progress, Recovery};
+use crate::recovery::{Knowledge, Progress, Recovery};
 use crate::waits::{self, Waits};
 use known::Known;
 use notices::Notices;
@@ -179,6 +179,7 @@ impl Manager {
             let (recovered, looked) = (self.recover(now), self.look_at_pods());
             let settled = self.populator.settle();
             if settled {
+                self.notices.send(|| Notice::Knows(Knowledge::Pods));
                 self.all_dirty();
             }
             if !(recovered || looked || settled) {

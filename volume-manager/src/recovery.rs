@@ -20,6 +20,7 @@ use plugin_api::error::Failure;
 use plugin_api::paths::Paths;
 use plugin_api::registry::Registry;
 use plugin_api::{Found, UnidentifiedStage};
+use serde::{Deserialize, Serialize};
 
 use self::search::Search;
 use crate::actual::ActualState;
@@ -62,6 +63,28 @@ struct UnidentifiedDirectory {
     found: Found,
     why: String,
     search: Search,
+}
+
+/// What the manager comes to know after its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Knowledge {
+    /// The volumes on disk are reconstructed.
+    Volumes,
+    /// Each pod that was bound to the node at the start is resolved.
+    Pods,
+    /// The reconstructed volumes are compared with the node's object.
+    Node,
+}
+
+impl Knowledge {
+    /// The word in traces.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Volumes => "volumes",
+            Self::Pods => "pods",
+            Self::Node => "node",
+        }
+    }
 }
 
 /// The progress of recovery. It may go back from `Complete`: a volume that is identified late has to be compared with
@@ -115,6 +138,8 @@ pub(crate) enum Step {
     Correct(VolumeName, Option<AttachedVolume>),
     /// Note the volumes in use of the node's object, as it was first read.
     ListInUse(Vec<VolumeName>),
+    /// Send the notice about what is known now.
+    Announce(Knowledge),
     /// Run a call. What it finds is an event.
     Call(Call),
     /// Look whether volumes leave `volumesInUse` that were on it only because of an unidentified volume.
@@ -229,7 +254,7 @@ impl Recovery {
         self.incomplete = reconstruction.incomplete;
         self.read_back = true;
         self.desired_changed = true;
-        steps.extend([Step::WakeAll, Step::PlanAll]);
+        steps.extend([Step::Announce(Knowledge::Volumes), Step::WakeAll, Step::PlanAll]);
     }
 
     fn adopt(&mut self, recovered: Recovered, steps: &mut Vec<Step>) {
@@ -250,7 +275,7 @@ impl Recovery {
             let attached = attached.get(&volume).map(|attached| (*attached).clone());
             steps.push(Step::Correct(volume, attached));
         }
-        steps.push(Step::PlanAll);
+        steps.extend([Step::Announce(Knowledge::Node), Step::PlanAll]);
     }
 
     fn adopt_desired(&mut self, view: View<'_>, steps: &mut Vec<Step>) {

@@ -18,8 +18,8 @@ pub use disturbance::Disturbance;
 pub use driver_answer::DriverAnswer;
 pub use unreadable::Unreadable;
 pub use words::{
-    Awaited, Client, Edge, EffectKind, Lifecycle, Meddling, ObjectKind, OperationName, PodPhase, Role,
-    UnknownWord, Verb, World,
+    Awaited, Client, Edge, EffectKind, Lifecycle, Meddling, ObjectKind, OperationName, PodPhase, Recovery,
+    Role, UnknownWord, Verb, World,
 };
 
 /// One line of `trace.jsonl`.
@@ -59,6 +59,8 @@ pub enum Event {
     Event(Emitted),
     /// A wait for a pod's volumes returned.
     Wait(WaitReturned),
+    /// The manager has come to know something that it starts without.
+    Recovered(Recovered),
     /// A process of the run started or ended.
     Process(ProcessEdge),
     /// A call that the case itself makes to the driver, past the proxy.
@@ -94,6 +96,7 @@ impl Event {
         "api",
         "event",
         "wait",
+        "recovered",
         "process",
         "direct_call",
         "mounts_lost",
@@ -428,6 +431,12 @@ pub enum Touch {
     Kept,
     /// A raw device was published here, and nothing that lies here is a device or leads to one.
     NoDevice,
+}
+
+/// Something that a manager knows from now on, until it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    pub what: Recovery,
 }
 
 /// A step of a case or a scenario.

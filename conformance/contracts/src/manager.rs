@@ -16,6 +16,7 @@ mod entitled;
 mod overlap;
 mod paths;
 mod prompt;
+mod recovery;
 mod requests;
 mod staging;
 mod teardown;
@@ -61,6 +62,8 @@ pub const RULES: &[&Rule] = &[
     &attachment::ONE_POD_ONLY,
     &requests::ONE_PUBLISH_A_POD,
     &staging::ONE_LABEL_AT_A_TIME,
+    &recovery::UNDONE_WHEN_KNOWN,
+    &prompt::MOUNTED_MEANWHILE,
     &staging::WANTED_STAYS,
     &staging::PUBLISHED_IN_THIS_LIFE,
     &requests::UNDONE_AS_DONE,
@@ -94,6 +97,7 @@ pub const RULES: &[&Rule] = &[
     &attachment::NOT_ATTACHED_WHEN_DETACHING,
     &attachment::ATTACHED_TO_ONE,
     &claims::PROTECTED_WHILE_USED,
+    &recovery::UNDONE_WITHOUT_ATTACHMENT,
     &prompt::MOUNTED_AT_ONCE,
     &prompt::TAKEN_BACK_AT_ONCE,
     &prompt::STUCK_ALONE,

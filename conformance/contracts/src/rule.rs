@@ -49,6 +49,8 @@ pub enum Witness {
     Manager,
     /// The start and end of the manager's operations, in the order of the trace.
     Operations,
+    /// What the manager knows after a start, and since when.
+    Recovery,
     /// The process that made each mount. Recordings of version 1 have only their recorder's conclusion.
     Makers,
     /// The manager's own clock: `t_ms` is the time by which it waited.
@@ -71,6 +73,7 @@ impl Witness {
             Event::Api(_) => Some(Witness::Api),
             Event::State(_) => Some(Witness::Manager),
             Event::Operation(_) => Some(Witness::Operations),
+            Event::Recovered(_) => Some(Witness::Recovery),
             _ => None,
         }
     }

@@ -178,9 +178,9 @@ impl Log {
             Event::MountAdd(_) | Event::MountChg(_) | Event::MountDel(_) => {
                 self.mount_change(&line.event, options).into_iter().collect()
             }
-            Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::DirectCall(_) | Event::Looked => {
-                Vec::new()
-            }
+            Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) => Vec::new(),
+            // Recordings do not say what their manager knew.
+            Event::DirectCall(_) | Event::Looked | Event::Recovered(_) => Vec::new(),
             Event::State(state) => vec![state_change(state)],
             Event::Wait(wait) => {
                 let resumed = self.deaths.iter().any(|death| *death <= index);

@@ -129,6 +129,7 @@ fn describe(event: &Event) -> (String, Option<&str>) {
         }
         Event::DirectCall(call) => (format!("direct   #{} {} {}", call.id, call.edge, call.volume), None),
         Event::MountsLost(lost) => (format!("LOST     {}", lost.why), None),
+        Event::Recovered(recovered) => (format!("knows    {}", recovered.what), None),
         Event::Looked => ("looked".to_owned(), None),
         Event::Meddled(found) => (format!("MEDDLED  {} {} by {:?}", found.how, found.path, found.by), None),
         Event::Touched(found) => {

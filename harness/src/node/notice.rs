@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use contracts::event::{Edge, Event, OperationEdge, StateChange, UnknownWord, WaitReturned};
+use contracts::event::{Edge, Event, OperationEdge, Recovered, StateChange, UnknownWord, WaitReturned};
 use volume_manager::Notice;
 
 use crate::journal::Journal;
@@ -23,6 +23,7 @@ pub(super) fn record(journal: &Journal, notice: Notice) {
         Notice::Ended { name, volume, pod, error } => {
             edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), Edge::End, error)
         }
+        Notice::Knows(known) => Event::Recovered(Recovered { what: word(known.as_str()) }),
         Notice::Waited { what, pod, error } => {
             let pod = journal.symbols().pod(pod.as_str());
             Event::Wait(WaitReturned { what: word(&what), pod, err: error.unwrap_or_default() })

@@ -11,8 +11,8 @@ use std::time::Duration;
 use api::Severity;
 use api::names::PodUid;
 use contracts::event::{
-    Actor, Client, Edge, Effect, EffectKind, Emitted, Event, Mount, MountDel, OperationEdge, StateChange,
-    TraceLine, UnknownWord, WaitReturned,
+    Actor, Client, Edge, Effect, EffectKind, Emitted, Event, Mount, MountDel, OperationEdge, Recovered,
+    StateChange, TraceLine, UnknownWord, WaitReturned,
 };
 use contracts::rule::{Rest, Violation};
 use host::MountEntry;
@@ -262,6 +262,7 @@ fn event_of(notice: Notice) -> Option<Event> {
             message: event.message,
             by: Client::Node,
         }),
+        Notice::Knows(known) => Event::Recovered(Recovered { what: word(known.as_str()) }),
         Notice::Waited { what, pod, error } => Event::Wait(WaitReturned {
             what: word(&what),
             pod: pod.to_string(),

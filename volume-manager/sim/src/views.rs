@@ -17,6 +17,7 @@ const WITNESSES: &[Witness] = &[
     Witness::Api,
     Witness::Manager,
     Witness::Operations,
+    Witness::Recovery,
     Witness::Clock,
 ];
 

@@ -262,8 +262,11 @@ impl World {
         let Some((pod, _)) = self.pods.remove(&number) else { return };
         self.record_phase(&uid(&pod), PodPhase::Removed);
         self.api.remove(&pod.key(), Client::Case);
-        if let Some(manager) = &self.manager {
-            manager.remove_pod(&uid(&pod));
+        if let Some(manager) = self.manager.clone() {
+            let pod = uid(&pod);
+            manager.remove_pod(&pod);
+            // Its owner waits until the volumes are gone.
+            tokio::spawn(async move { manager.wait_unmounted(&pod, Duration::from_secs(123)).await });
         }
     }
 

@@ -8,7 +8,7 @@ use api::names::VolumeName;
 use plugin_api::{PodRecord, Scene};
 
 use super::Manager;
-use crate::event::Event;
+use crate::event::{Event, Notice};
 use crate::reconstruct::{self, Recovered};
 use crate::recovery::{self, Call, Step, identify};
 use crate::{in_use, waits};
@@ -59,6 +59,7 @@ impl Manager {
             Step::ListInUse(volumes) => self.in_use.observe(in_use::Event::FirstRead(volumes)),
             Step::ReviewInUse => self.in_use.observe(in_use::Event::Identified),
             Step::Call(call) => self.look_up(call),
+            Step::Announce(known) => self.notices.send(|| Notice::Knows(known)),
             Step::Wake(pod) => self.waits.observe(waits::Event::Changed(&pod)),
             Step::WakeAll => self.waits.observe(waits::Event::AllChanged),
             Step::PlanAll => self.all_dirty(),

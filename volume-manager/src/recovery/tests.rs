@@ -115,6 +115,7 @@ impl World {
             Step::Call(Call::SearchStage(_)) => "search stage".to_owned(),
             Step::ReviewInUse => "review in use".to_owned(),
             Step::Wake(pod) => format!("wake {pod}"),
+            Step::Announce(known) => format!("knows {}", known.as_str()),
             Step::WakeAll => "wake all".to_owned(),
             Step::PlanAll => "plan all".to_owned(),
             Step::Count(counter) => format!("count {counter}"),

@@ -137,6 +137,16 @@ words! {
         Grow = "grow",
     }
 
+    /// What a manager comes to know after its start.
+    Recovery {
+        /// The volumes that an earlier manager left on disk.
+        Volumes = "volumes",
+        /// The volumes of all pods that were bound to the node at the start.
+        Pods = "pods",
+        /// The node's object, which was compared with the volumes on disk.
+        Node = "node",
+    }
+
     /// The change of a directory, a record or a link of the node between two calls.
     Meddling {
         Remove = "remove",

@@ -9,12 +9,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{
-    Disturbance, Edge, Event, Lifecycle, ObjectKind, OperationEdge, OperationName, PodChange, PodPhase, Role,
-    StateChange, TraceLine, World,
+    Disturbance, Edge, Event, Lifecycle, ObjectKind, OperationEdge, OperationName, PodChange, PodPhase,
+    Recovery, Role, StateChange, TraceLine, World,
 };
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::attachment::{attached_to_node, is_attached_to_node, is_for_one_pod, is_in_use, must_be_attached};
+use super::recovery::Recovering;
 use super::staging::handle;
 
 const WITNESSES: &[Witness] = &[Witness::Manager, Witness::Operations, Witness::Api, Witness::Clock];
@@ -43,6 +44,17 @@ pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
     check: Checked::With(|| {
         Box::new(Prompt::new(AT_ONCE, "no operation was started for a volume that a pod wants", |debt| {
             matches!(debt.owed, Owed::Mount { .. })
+        }))
+    }),
+};
+
+pub(super) static MOUNTED_MEANWHILE: Rule = Rule {
+    id: "INV-040",
+    sentence: "a node that starts again mounts volumes while it does not know yet what it may undo",
+    witnesses: &[Witness::Manager, Witness::Operations, Witness::Recovery, Witness::Api, Witness::Clock],
+    check: Checked::With(|| {
+        Box::new(Prompt::new(AT_ONCE, "a mount waited until everything was known", |debt| {
+            debt.recovering && matches!(debt.owed, Owed::Mount { .. })
         }))
     }),
 };
@@ -122,6 +134,8 @@ struct Debt<'a> {
     beside_a_failure: bool,
     /// An operation of another volume has been running all the time.
     beside_a_stuck_one: bool,
+    /// The node may not unmount anything yet.
+    recovering: bool,
 }
 
 /// An operation by its name, its volume and its pod.
@@ -140,10 +154,12 @@ struct Prompt {
     /// Pods that get no new volumes, and of these those whose containers are gone.
     ending: BTreeSet<String>,
     gone: BTreeSet<String>,
-    /// Whether this life has started an operation: it has ended its reconstruction.
+    /// Whether this life has ended its reconstruction: it says so, or has started an operation.
     begun: bool,
     /// Whether this life may unmount volumes.
     may_unmount: bool,
+    /// What this life knows.
+    recovering: Recovering,
     /// The manager's knowledge of its node's object.
     node: Knowledge,
 }
@@ -171,6 +187,7 @@ impl Prompt {
             gone: BTreeSet::new(),
             begun: true,
             may_unmount: true,
+            recovering: Recovering::default(),
             node: Knowledge::default(),
         }
     }
@@ -183,8 +200,10 @@ impl Check for Prompt {
             self.judge(books, line.t_ms, report);
         }
         self.now = line.t_ms;
+        self.recovering.event(books, line);
         match &line.event {
             Event::Operation(edge) => self.operation(edge),
+            Event::Recovered(recovered) => self.begun |= recovered.what == Recovery::Volumes,
             Event::State(change) if change.to.is_empty() => self.left(books, change),
             // A reconstructed volume waits for the node's object, and delays other unmounts meanwhile.
             Event::State(change) if self.is_read_back(books, change) => self.may_unmount = false,
@@ -220,6 +239,7 @@ impl Prompt {
                     .running
                     .iter()
                     .any(|(named, began)| !beside(named) && *began <= since),
+                recovering: self.recovering.lasts(),
             };
             if !(self.concerns)(&known) {
                 continue;

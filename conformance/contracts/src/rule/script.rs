@@ -9,6 +9,7 @@
 //! state v1/a VolumeMounted     the actual state of a volume or of a pod's volume; `-` removes it
 //! wants v1/a yes               the desired state, likewise
 //! step add_pod uid-a           a pod event or a step of the case, in the words of version 1
+//! recovered pods               the manager knows its pods from now on, or its `node`, or the `volumes` on disk
 //! in-use v1                    the node writes `volumesInUse` of its status
 //! detach v1                    ControllerUnpublishVolume
 //! starts M {}                  any call that is not answered, with its request
@@ -36,6 +37,7 @@ const ALL: &[Witness] = &[
     Witness::Api,
     Witness::Manager,
     Witness::Operations,
+    Witness::Recovery,
     Witness::Clock,
 ];
 
@@ -139,6 +141,7 @@ impl Writer {
                 pod: if *pod == "web" { "web".into() } else { uid(pod) },
                 err: error.join(" "),
             })),
+            ["recovered", what] => self.push(Event::Recovered(Recovered { what: word(what) })),
             ["event", reason, message @ ..] => self.push(Event::Event(Emitted {
                 obj: "pod/a".into(),
                 kind: "Warning".into(),

@@ -30,6 +30,20 @@ fn unmount_does_not_wait_for_the_back_off_of_a_mount() {
 }
 
 #[test]
+fn mount_does_not_wait_until_everything_is_known() {
+    let rule = &MOUNTED_MEANWHILE;
+    let late = "a mount waited until everything was known";
+    let restarted = "node kill\nnode start\nrecovered volumes\nstep add_pod uid-a\nwants v1/a yes\n";
+    let mount = "op start volume_mount v1/a\n";
+    keeps(rule, &[restarted, "at 900\n", mount, "at 9000\nrecovered pods"].concat(), &[]);
+    breaks(rule, late, &[restarted, "at 9000\nrecovered pods\n", mount].concat(), &[]);
+    // Then it is late for another reason.
+    passes_over(rule, &["recovered pods\nwants v1/a yes\nat 9000\n", mount].concat(), &[]);
+    // Reconstruction comes first.
+    passes_over(rule, &["node kill\nnode start\nwants v1/a yes\nat 9000\n", mount].concat(), &[]);
+}
+
+#[test]
 fn wanted_volume_has_an_operation() {
     let rule = &MOUNTED_AT_ONCE;
     let late = "no operation was started for a volume that a pod wants";

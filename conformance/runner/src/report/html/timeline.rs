@@ -146,6 +146,7 @@ impl Drawing {
             | Event::DirectCall(_)
             | Event::MountsLost(_)
             | Event::Looked
+            | Event::Recovered(_)
             | Event::Meddled(_) => {}
         }
     }
