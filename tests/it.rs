@@ -5,6 +5,7 @@ mod calls;
 mod check;
 mod foreign;
 mod golden;
+mod invariants;
 mod killed_node;
 mod mechanisms;
 mod package;

@@ -73,6 +73,15 @@ impl Mutant {
         self.head.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
     }
 
+    /// What it stands for: the invariants of `Finds:`, or else the first of `Breaks:`.
+    pub fn stands_for(&self) -> Vec<String> {
+        let all = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        match self.optional("Finds") {
+            Some(found) => all(found),
+            None => all(self.field("Breaks")).into_iter().take(1).collect(),
+        }
+    }
+
     /// Writes a field into the patch, after the others.
     pub fn write(&self, field: &str, value: &str) {
         let text = fs::read_to_string(&self.patch).expect("a patch can be read");

@@ -257,24 +257,24 @@ fn volumes_on_disk_are_compared_with_the_node() {
         ],
         expect![[r#"
             start     nothing         Reconstructing
-            start     no volume       Complete       wake all, plan all
-            start     volume          Comparing      count reconstructed, adopt of web, wake all, plan all, read node
-            start     unreadable      Comparing      wake all, plan all, read node
-            start     node            Reconstructing list 1 in use, plan all
+            start     no volume       Complete       knows volumes, wake all, plan all
+            start     volume          Comparing      count reconstructed, adopt of web, knows volumes, wake all, plan all, read node
+            start     unreadable      Comparing      knows volumes, wake all, plan all, read node
+            start     node            Reconstructing list 1 in use, knows node, plan all
             start     no node         Reconstructing
             start     a second        Reconstructing
             failed    nothing         Comparing
-            failed    no volume       Comparing      wake all, plan all
-            failed    volume          Comparing      count reconstructed, adopt of web, wake all, plan all
-            failed    unreadable      Comparing      wake all, plan all
-            failed    node            Complete       list 1 in use, correct attached, plan all
+            failed    no volume       Comparing      knows volumes, wake all, plan all
+            failed    volume          Comparing      count reconstructed, adopt of web, knows volumes, wake all, plan all
+            failed    unreadable      Comparing      knows volumes, wake all, plan all
+            failed    node            Complete       list 1 in use, correct attached, knows node, plan all
             failed    no node         Comparing
             failed    a second        Comparing      read node
             done      nothing         Complete
-            done      no volume       Complete       wake all, plan all
-            done      volume          Comparing      count reconstructed, adopt of web, wake all, plan all, read node
-            done      unreadable      Identifying    wake all, plan all
-            done      node            Complete       plan all
+            done      no volume       Complete       knows volumes, wake all, plan all
+            done      volume          Comparing      count reconstructed, adopt of web, knows volumes, wake all, plan all, read node
+            done      unreadable      Identifying    knows volumes, wake all, plan all
+            done      node            Complete       knows node, plan all
             done      no node         Complete
             done      a second        Complete
         "#]],
@@ -312,7 +312,7 @@ fn unidentified_directory_is_searched_for() {
         ],
         expect![[r#"
             found     nothing         Comparing
-            found     node            Identifying    list 1 in use, plan all, count orphan_searches, search directory
+            found     node            Identifying    list 1 in use, knows node, plan all, count orphan_searches, search directory
             found     identified      Comparing      wake web, review in use, adopt of web, plan all
             found     empty           Complete       wake web, review in use, plan all
             found     unknown         Complete       wake web, review in use, count orphan_search_errors, plan all
@@ -322,7 +322,7 @@ fn unidentified_directory_is_searched_for() {
             found     pod wants it    Comparing      review in use, adopt of web
             found     half a minute   Comparing
             searched  nothing         Identifying
-            searched  node            Identifying    plan all
+            searched  node            Identifying    knows node, plan all
             searched  identified      Comparing      wake web, review in use, adopt of web, plan all, read node
             searched  empty           Complete       wake web, review in use, plan all
             searched  unknown         Complete       wake web, review in use, count orphan_search_errors, plan all
@@ -332,7 +332,7 @@ fn unidentified_directory_is_searched_for() {
             searched  pod wants it    Comparing      review in use, adopt of web, read node
             searched  half a minute   Identifying
             overtaken nothing         Identifying
-            overtaken node            Identifying    plan all
+            overtaken node            Identifying    knows node, plan all
             overtaken identified      Comparing      wake web, review in use, adopt of web, plan all, read node
             overtaken empty           Complete       wake web, review in use, plan all
             overtaken unknown         Identifying    wake web, review in use, count orphan_search_errors, plan all, count orphan_searches, search directory
@@ -342,7 +342,7 @@ fn unidentified_directory_is_searched_for() {
             overtaken pod wants it    Comparing      review in use, adopt of web, read node
             overtaken half a minute   Identifying
             unknown   nothing         Complete
-            unknown   node            Complete       plan all
+            unknown   node            Complete       knows node, plan all
             unknown   identified      Comparing      wake web, review in use, adopt of web, plan all, read node
             unknown   empty           Complete       wake web, review in use, plan all
             unknown   unknown         Complete       wake web, review in use, count orphan_search_errors, plan all
@@ -352,7 +352,7 @@ fn unidentified_directory_is_searched_for() {
             unknown   pod wants it    Comparing      review in use, adopt of web, read node
             unknown   half a minute   Complete
             failed    nothing         Identifying
-            failed    node            Identifying    plan all
+            failed    node            Identifying    knows node, plan all
             failed    identified      Comparing      wake web, review in use, adopt of web, plan all, read node
             failed    empty           Complete       wake web, review in use, plan all
             failed    unknown         Complete       wake web, review in use, count orphan_search_errors, plan all
@@ -390,7 +390,7 @@ fn unidentified_stage_is_searched_for() {
         ],
         expect![[r#"
             found     nothing         Comparing
-            found     node            Identifying    list 1 in use, plan all, count lost_searches, search stage
+            found     node            Identifying    list 1 in use, knows node, plan all, count lost_searches, search stage
             found     identified      Comparing      review in use, adopt
             found     unknown         Complete       review in use, count lost_search_errors
             found     failed          Comparing      review in use, count lost_search_errors
@@ -399,7 +399,7 @@ fn unidentified_stage_is_searched_for() {
             found     pod wants it    Comparing      review in use, adopt
             found     half a minute   Comparing
             searched  nothing         Identifying
-            searched  node            Identifying    plan all
+            searched  node            Identifying    knows node, plan all
             searched  identified      Comparing      review in use, adopt, read node
             searched  unknown         Complete       review in use, count lost_search_errors
             searched  failed          Identifying    review in use, count lost_search_errors
@@ -408,7 +408,7 @@ fn unidentified_stage_is_searched_for() {
             searched  pod wants it    Comparing      review in use, adopt, read node
             searched  half a minute   Identifying
             overtaken nothing         Identifying
-            overtaken node            Identifying    plan all
+            overtaken node            Identifying    knows node, plan all
             overtaken identified      Comparing      review in use, adopt, read node
             overtaken unknown         Identifying    review in use, count lost_search_errors, count lost_searches, search stage
             overtaken failed          Identifying    review in use, count lost_search_errors, count lost_searches, search stage
@@ -417,7 +417,7 @@ fn unidentified_stage_is_searched_for() {
             overtaken pod wants it    Comparing      review in use, adopt, read node
             overtaken half a minute   Identifying
             unknown   nothing         Complete
-            unknown   node            Complete       plan all
+            unknown   node            Complete       knows node, plan all
             unknown   identified      Comparing      review in use, adopt, read node
             unknown   unknown         Complete       review in use, count lost_search_errors
             unknown   failed          Identifying    review in use, count lost_search_errors
@@ -426,7 +426,7 @@ fn unidentified_stage_is_searched_for() {
             unknown   pod wants it    Comparing      review in use, adopt, read node
             unknown   half a minute   Complete
             failed    nothing         Identifying
-            failed    node            Identifying    plan all
+            failed    node            Identifying    knows node, plan all
             failed    identified      Comparing      review in use, adopt, read node
             failed    unknown         Complete       review in use, count lost_search_errors
             failed    failed          Identifying    review in use, count lost_search_errors
@@ -468,9 +468,9 @@ fn directory_in_use_is_not_searched_for() {
             }),
         ],
         expect![[r#"
-            found     pods missing    Identifying    list 1 in use, plan all
-            found     pod may run     Identifying    list 1 in use, plan all
-            found     operation runs  Identifying    list 1 in use, plan all
+            found     pods missing    Identifying    list 1 in use, knows node, plan all
+            found     pod may run     Identifying    list 1 in use, knows node, plan all
+            found     operation runs  Identifying    list 1 in use, knows node, plan all
         "#]],
     );
 }
