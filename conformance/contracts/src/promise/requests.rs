@@ -48,4 +48,13 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["kubernetes-sigs/aws-ebs-csi-driver#165"],
     ),
+    must(
+        "DRV-186",
+        "snapshots, and groups of them, of different names have different ids",
+        csi(
+            "Snapshot, snapshot_id; VolumeGroupSnapshot, group_snapshot_id",
+            "This field MUST contain enough information to uniquely identify this specific snapshot vs all other snapshots supported by this plugin",
+        ),
+        &[],
+    ),
 ];

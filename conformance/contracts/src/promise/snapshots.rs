@@ -34,13 +34,4 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["csi-sanity"],
     ),
-    must(
-        "DRV-186",
-        "snapshots, and groups of them, of different names have different ids",
-        csi(
-            "Snapshot, snapshot_id; VolumeGroupSnapshot, group_snapshot_id",
-            "This field MUST contain enough information to uniquely identify this specific snapshot vs all other snapshots supported by this plugin",
-        ),
-        &[],
-    ),
 ];
