@@ -349,6 +349,25 @@ async fn claim_stays_until_its_snapshot_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claim_goes_with_the_last_snapshots_that_it_was_kept_for() {
+    let world = World::with_claim().await;
+    *world.script.unready.lock().unwrap() = 100;
+    world.snapshot("monday", |_| {});
+    world.story().await;
+    world.api.delete::<Claim>("default", "data").unwrap();
+    // Of a claim that is being deleted no snapshot is taken.
+    ["tuesday", "friday"].iter().for_each(|name| world.snapshot(name, |_| {}));
+    world.story().await;
+    for name in ["monday", "tuesday", "friday"] {
+        world.api.delete::<Snapshot>("default", name).unwrap();
+    }
+    expect![[r#"
+        delete id-of-snapshot-uid-monday
+        delete handle-of-pvc-uid-data"#]]
+    .assert_eq(&world.after(10).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn snapshot_of_unknown_outcome_is_seen_through_before_it_is_deleted() {
     let world = World::with_claim().await;
     world.fail(Status::deadline_exceeded("slow"));

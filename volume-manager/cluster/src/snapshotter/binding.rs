@@ -42,12 +42,11 @@ impl Reconciler for Hands {
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
         match after.or(before) {
             Some(Object::Snapshot(snapshot)) => {
-                self.unfinished.replace(
-                    &snapshot.key(),
-                    before.and_then(unfinished),
-                    after.and_then(unfinished),
-                );
-                vec![snapshot.key()]
+                let source = before.and_then(unfinished);
+                self.unfinished.replace(&snapshot.key(), source.clone(), after.and_then(unfinished));
+                // Two that go at once may each have seen the other.
+                let freed = source.filter(|claim| after.is_none() && !self.unfinished.has(claim));
+                std::iter::once(snapshot.key()).chain(freed).collect()
             }
             Some(Object::SnapshotContent(content)) => vec![snapshot_key(content)],
             _ => Vec::new(),
@@ -55,6 +54,9 @@ impl Reconciler for Hands {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+        if key.kind == Kind::Claim {
+            return self.release_source(key).await;
+        }
         let Some(snapshot) = find::<Snapshot>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());

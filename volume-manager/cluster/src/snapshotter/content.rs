@@ -6,8 +6,8 @@ use api::names::Namespaced;
 use api::snapshot::ContentSource;
 use api::storage::CsiSource;
 use api::{
-    Claim, ClaimPhase, Meta, PersistentSource, Resource, Severity, Snapshot, SnapshotClass, SnapshotContent,
-    Volume,
+    Claim, ClaimPhase, Key, Meta, PersistentSource, Resource, Severity, Snapshot, SnapshotClass,
+    SnapshotContent, Volume,
 };
 
 use super::binding::{Hands, source_claim};
@@ -105,6 +105,15 @@ impl Hands {
         match self.unfinished.has_other(&key, &snapshot.key()) {
             true => Ok(()),
             false => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
+        }
+    }
+
+    /// Lets a claim go whose last unfinished snapshot is gone.
+    pub(super) async fn release_source(&self, key: &Key) -> Result<(), Trouble> {
+        let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
+        match self.unfinished.has(key) {
+            true => Ok(()),
+            false => release(&*self.api, key, &claim.meta, &[SOURCE_CLAIM]).await,
         }
     }
 }
