@@ -592,6 +592,10 @@ sabotages! {
         "CreateVolume restores the first snapshot whose name begins with that of the one asked for."
     DeleteTires "delete-tires" "DRV-020"
         "DeleteVolume of a volume that is gone fails from the third time on."
+    CreateAgainEmptiesVolume "create-again-empties-volume" "DRV-160"
+        "CreateVolume of a volume that is there makes it anew."
+    InlineStatsEndDriver "inline-stats-end-driver" "DRV-097"
+        "NodeGetVolumeStats of an inline volume ends the driver."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -70,7 +70,7 @@ impl Driver {
             Ok::<_, Status>((entries, volume))
         })?;
         if volume.created {
-            self.spoil_copy(&volume)?;
+            self.spoil(&volume)?;
         }
         let volume = if volume.created || is_dropped { volume } else { self.make_contents(&volume)? };
         Ok(self.answer(&volume, &wanted))
@@ -240,15 +240,20 @@ impl Driver {
         self.update_volume(&volume.id, |volume| volume.created = true)
     }
 
-    /// The bugs: what is done for a new copy is done for one that is there.
-    fn spoil_copy(&self, copy: &Volume) -> Result<(), Status> {
-        let Some(source) = &copy.source else { return Ok(()) };
+    /// The bugs: what is done for a new volume is done for one that is there.
+    fn spoil(&self, volume: &Volume) -> Result<(), Status> {
+        let Some(source) = &volume.source else {
+            if self.breaks(Sabotage::CreateAgainEmptiesVolume) {
+                self.empty_contents(volume)?;
+            }
+            return Ok(());
+        };
         if self.breaks(Sabotage::CreateFillsCopyAgain) {
-            self.fill_from(copy, source)?;
+            self.fill_from(volume, source)?;
         }
         if self.breaks(Sabotage::CreateAgainEmptiesCopy) {
             self.journal.read(|books| Origin::find(books, source))?.map(drop).or_else(|unknown| {
-                self.empty_contents(copy)?;
+                self.empty_contents(volume)?;
                 Err(unknown)
             })?;
         }

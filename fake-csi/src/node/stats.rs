@@ -26,6 +26,9 @@ impl NodeService {
         if self.driver.breaks(Sabotage::StatsAbortedWhenBusy) && !self.driver.in_flight.is_idle() {
             return Err(Status::aborted("another call is in flight"));
         }
+        if volume.ephemeral && self.driver.breaks(Sabotage::InlineStatsEndDriver) {
+            std::process::abort();
+        }
         if self.driver.breaks(Sabotage::StatsLeakDescriptor) {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }

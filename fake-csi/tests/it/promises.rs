@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 85] = [
+const FOUND_BY_CASES: [&str; 87] = [
     "capability-after-create",
     "capacity-minimum-too-large",
     "capacity-of-any-place",
@@ -81,6 +81,7 @@ const FOUND_BY_CASES: [&str; 85] = [
     "copy-splits-files",
     "create-again-answers-asked-size",
     "create-again-empties-copy",
+    "create-again-empties-volume",
     "create-answers-limit",
     "create-answers-new-context",
     "create-answers-odd-size",
@@ -111,6 +112,7 @@ const FOUND_BY_CASES: [&str; 85] = [
     "group-tells-another-time",
     "id-is-a-count",
     "inline-ignores-read-only",
+    "inline-stats-end-driver",
     "inline-volumes-share",
     "list-tells-source-size",
     "list-without-condition",

@@ -71,6 +71,25 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A volume that is asked for again, after it was used, has its data.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+#[case(needs = [Filesystem, Creates, Root, Persistent], driver = Shared)]
+async fn volume_that_is_asked_for_again_keeps_its_data(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let request = cx.last_request("CreateVolume")?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "durable").await?;
+    node.tear_down("web").await?;
+    drop(cx.call("CreateVolume", request).await?);
+    node.set_up("web").await?;
+    let cause = "What was written is gone after a repeated CreateVolume.";
+    cx.keeps("DRV-160", "CreateVolume", node.has(&target, "durable").await?, cause)?;
+    node.tear_down("web").await
+}
+
 /// What was written to a device at its start, in its middle and at its end is there after the volume was unpublished,
 /// unstaged, staged and published again.
 ///
