@@ -97,8 +97,8 @@ fn an_unknown_case_selects_nothing() {
             --- stderr
             error: no case matches `csi::publish::read_onyl`
               nearest: csi::publish::read_only_claim_cannot_be_written
+                       csi::publish::read_only_target_that_is_there_cannot_be_written
                        csi::publish::volume_is_published_again_by_itself
-                       csi::calls::refused_use_is_not_confirmed
 
               hint: `volproof list` shows all cases
         "#]],
@@ -311,8 +311,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
+                       csi::publish::read_only_target_that_is_there_cannot_be_written
                        csi::publish::volume_is_published_again_by_itself
-                       csi::process::publish_cut_by_death_is_undone
         "#]],
     );
 }

@@ -118,7 +118,7 @@ async fn repeated_unpublish_is_ok(cx: &mut Cx) -> Result {
 /// The statistics of an inline volume are those at its target. Those of another path and of another volume are not found.
 ///
 /// CSI, NodeGetVolumeStats: NOT_FOUND if a volume of this id does not exist on the path.
-#[case(needs = [Inline, Stats, Root])]
+#[case(needs = [Inline, Stats, Root], judges = ["DRV-097"])]
 async fn statistics_need_the_volume_at_the_path(cx: &mut Cx) -> Result {
     let node = cx.inline_calls("scratch")?;
     let target = node.target("web");
@@ -132,6 +132,7 @@ async fn statistics_need_the_volume_at_the_path(cx: &mut Cx) -> Result {
     let request = json!({ "volumeId": unknown, "volumePath": target });
     let answer = cx.call("NodeGetVolumeStats", request).await?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    cx.keeps("DRV-097", "NodeGetVolumeStats", true, "")?;
     node.undo_publish("web").await
 }
 
