@@ -6,7 +6,7 @@ use crate::event::{Awaited, Event, PodPhase, TraceLine};
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-use super::damage::is_unknowable;
+use super::damage::{has_damaged_record, is_unknowable};
 
 pub(super) static UNSTAGE_LAST: Rule = Rule {
     id: "INV-003",
@@ -134,7 +134,8 @@ fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report)
     let pod = books.uid(&wait.pod);
     let is_theirs = |path: &str| Place::of(path).and_then(Place::pod) == Some(pod);
     let mut published = books.volumes.values().flat_map(|known| known.published.keys());
-    if let Some(target) = published.find(|target| is_theirs(target)) {
+    let is_left = |target: &&String| is_theirs(target) && !has_damaged_record(books, target);
+    if let Some(target) = published.find(is_left) {
         report.broken("NodeUnpublishVolume", "counted as gone while a target was published", target.as_str());
     }
     let mut calls = books.calls.values().filter(|call| call.life == books.life);
@@ -264,6 +265,7 @@ mod tests {
         let rule = &FINAL_MEANS_UNPUBLISHED;
         keeps(rule, "publish v1 a\nwait unmounted a timed out\nunpublish v1 a\nwait unmounted a", &[]);
         keeps(rule, "publish v1 b\nwait unmounted a\nwait mounted b", &[]);
+        keeps(rule, "publish v1 a\nstep damage data:v1/a\nwait unmounted a", &[]);
         let named = "api create Pod default/web case {\"metadata\":{\"uid\":\"uid-a\"}}\n";
         breaks(
             rule,
