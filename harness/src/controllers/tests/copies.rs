@@ -349,6 +349,27 @@ async fn claim_stays_until_its_snapshot_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn copy_of_unknown_outcome_is_seen_through_though_its_source_has_grown() {
+    let world = World::with_claim().await;
+    world.fail(Status::deadline_exceeded("slow"));
+    world.claim("copy", |claim| {
+        let source = DataSource { kind: "PersistentVolumeClaim".to_owned(), name: "data".to_owned() };
+        claim.spec.data_source = Some(source);
+    });
+    world.story().await;
+    world
+        .api
+        .change("", "pvc-uid-data", |volume: &mut Volume| volume.capacity = Bytes(9))
+        .expect("it is there");
+    world.api.delete::<Claim>("default", "copy").expect("it is there");
+    expect![[r#"
+        create pvc-uid-copy from handle-of-pvc-uid-data
+        delete handle-of-pvc-uid-copy
+        data Bound"#]]
+    .assert_eq(&world.after(10).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn claim_goes_with_the_last_snapshots_that_it_was_kept_for() {
     let world = World::with_claim().await;
     *world.script.unready.lock().unwrap() = 100;

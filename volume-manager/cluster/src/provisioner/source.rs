@@ -8,7 +8,7 @@ use api::{Claim, Key, Kind, PersistentSource, Resource, Snapshot, SnapshotConten
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 
-use super::{BEING_CLONED, Hands, asked};
+use super::{BEING_CLONED, BEING_MADE, Hands, asked};
 use crate::Trouble;
 use crate::found::{find, hold, release};
 
@@ -83,7 +83,8 @@ impl Hands {
         if csi.driver.as_str() != self.config.driver {
             return Err(Trouble::unfit(format!("the PVC {} is a volume of another driver", wanted.name)));
         }
-        if claim.spec.request < volume.capacity {
+        // The source may have grown since a first call, whose outcome is to be learned all the same.
+        if claim.spec.request < volume.capacity && !claim.meta.has_finalizer(BEING_MADE) {
             return Err(Trouble::unfit(format!(
                 "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
                  requested {} but source is {}",
