@@ -4,7 +4,7 @@
 //! Claims are bound to persistent volumes that are written down, or to volumes that the driver makes for them. Reads texts
 //! and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -45,6 +45,10 @@ const KINDS: &[&str] = &[
     "List",
 ];
 
+/// The kinds whose controllers make pods, which nothing here does.
+const OF_PODS: &[&str] =
+    &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"];
+
 /// The kinds that the controllers of claims and volumes act on.
 const OF_CLAIMS: &[&str] = &[
     "PersistentVolumeClaim",
@@ -79,11 +83,18 @@ impl Files {
     fn of(documents: &[Value]) -> Result<Self, Bad> {
         let of_kind =
             |kind: &'static str| documents.iter().filter(move |document| text(document, "/kind") == kind);
+        let mut seen = BTreeSet::new();
         for document in documents {
             names::check(document)?;
             let (kind, namespace) = (text(document, "/kind"), text(document, "/metadata/namespace"));
             let name = manifest::name(document);
-            known("kind", kind, KINDS)?;
+            known_kind(kind)?;
+            if !seen.insert((kind, name)) {
+                return Err(Bad::at(
+                    0,
+                    format!("there are two objects of kind {kind} with the name `{name}`"),
+                ));
+            }
             if !["", NAMESPACE].contains(&namespace) {
                 let what = format!(
                     "{kind} `{name}` is in the namespace `{namespace}`, and there is `{NAMESPACE}` only"
@@ -149,6 +160,19 @@ impl Files {
             }),
         }
     }
+}
+
+/// Refuses an unknown kind.
+fn known_kind(kind: &str) -> Result<(), Bad> {
+    if !OF_PODS.contains(&kind) {
+        return known("kind", kind, KINDS);
+    }
+    let hint = "write the Pods and PersistentVolumeClaims that it makes, as `kubectl get -o yaml` shows them";
+    Err(Bad {
+        line: 0,
+        what: format!("nothing makes the pods of a {kind} here"),
+        hint: Some(hint.to_owned()),
+    })
 }
 
 /// Checks that the files have the claims of a pod: a missing one would be waited for in vain.
@@ -226,6 +250,20 @@ spec:
     fn files(texts: &[&str]) -> Result<Files, (String, Bad)> {
         let name = |(number, text): (usize, &&str)| (format!("{number}.yaml"), (*text).to_owned());
         Files::parse(&texts.iter().enumerate().map(name).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn two_objects_of_a_name_are_refused() {
+        let snapshot = "kind: VolumeSnapshot\nmetadata: {name: monday}\nspec: {source: {persistentVolumeClaimName: data}}\n";
+        let (_, bad) = files(&[POD, CLAIM, snapshot, snapshot]).expect_err("one of them is not meant");
+        assert_eq!(bad.what, "there are two objects of kind VolumeSnapshot with the name `monday`");
+    }
+
+    #[test]
+    fn controller_of_pods_is_named_as_one() {
+        let (_, bad) = files(&["kind: StatefulSet\nmetadata: {name: db}\n"]).expect_err("nothing makes pods");
+        assert_eq!(bad.what, "nothing makes the pods of a StatefulSet here");
+        assert!(bad.hint.is_some_and(|hint| hint.contains("PersistentVolumeClaims")));
     }
 
     #[test]

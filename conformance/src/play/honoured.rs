@@ -63,6 +63,9 @@ fn of_pod(pod: &Value, two_nodes: bool) -> Vec<(String, String)> {
         )),
     };
     found.extend(why.map(|why| ("spec.nodeName".to_owned(), why)));
+    if pod.pointer("/spec/hostUsers") == Some(&Value::Bool(false)) {
+        found.push(("spec.hostUsers".to_owned(), "no ids are mapped for a pod here".to_owned()));
+    }
     let list =
         |key: &str| pod.pointer(&format!("/spec/{key}")).and_then(Value::as_array).into_iter().flatten();
     for volume in list("volumes").filter(|volume| volume.get("image").is_some()) {
@@ -90,6 +93,7 @@ kind: Pod
 metadata: {name: web}
 spec:
   nodeName: node-2
+  hostUsers: false
   nodeSelector: {disk: fast}
   containers: [{name: c, command: [sleep], volumeMounts: [{name: d, mountPath: /d}]}]
   volumes: [{name: d, persistentVolumeClaim: {claimName: data}}, {name: i, image: {reference: x}}]
@@ -108,6 +112,7 @@ spec:
         let fields = [
             "spec.nodeSelector",
             "spec.nodeName",
+            "spec.hostUsers",
             "spec.volumes[i].image",
             "spec.containers[c].command",
             "spec.dataSourceRef",

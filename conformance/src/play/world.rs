@@ -25,7 +25,7 @@ use super::claims;
 use super::files::Files;
 use super::objects::{create_objects, driver_as_written, driver_object, request};
 use super::other_node::Other;
-use super::scenario::{Scenario, VolumeConf};
+use super::scenario::{Bad, Scenario, VolumeConf};
 use super::time::Time;
 use super::trace::Log;
 
@@ -323,7 +323,11 @@ fn builder(
 fn add_objects(around: &Surroundings, scenario: &Scenario, files: Option<&Files>) -> Result<()> {
     around.api_server.change::<NodeObject>("", NODE, |node| node.allocatable.memory = MEMORY)?;
     if let Some(files) = files {
-        files.refuse(around.driver_name()).map_err(|bad| anyhow::anyhow!(bad.what))?;
+        let refused = |bad: Bad| match bad.hint {
+            Some(hint) => anyhow::anyhow!("{} ({hint})", bad.what),
+            None => anyhow::anyhow!(bad.what),
+        };
+        files.refuse(around.driver_name()).map_err(refused)?;
     }
     around.api_server.add_driver(match files {
         Some(files) => driver_as_written(around.capabilities(), around.manifest(), files)?,

@@ -177,7 +177,10 @@ fn access_modes(modes: Option<Vec<String>>) -> Result<Vec<AccessMode>, Bad> {
         "ReadOnlyMany" => Ok(AccessMode::ReadOnlyMany),
         "ReadWriteMany" => Ok(AccessMode::ReadWriteMany),
         "ReadWriteOncePod" => Ok(AccessMode::ReadWriteOncePod),
-        _ => Err(Bad::new("an access mode", mode)),
+        _ => {
+            let what = "an access mode (ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod)";
+            Err(Bad::new(what, mode))
+        }
     };
     modes.unwrap_or_default().into_iter().map(mode).collect()
 }
