@@ -39,7 +39,55 @@ mod staging;
 mod stats;
 mod topology;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
 use crate::prelude::*;
+
+/// Whether a pod could write to what is mounted at a target.
+fn can_write(target: &Path) -> bool {
+    std::fs::write(target.join("written"), "by a workload").is_ok()
+}
+
+/// Asks in a request that a target is published for reading only.
+fn read_only(request: &mut Value) {
+    request["readonly"] = json!(true);
+}
+
+/// Finds that a call answers different ids for a name, for a longer one that begins with it, and for the name in capitals.
+/// A driver may refuse some of them. `id` is where the answer has the id.
+async fn names_have_ids_of_their_own(cx: &Cx, method: &str, mut request: Value, id: &str) -> Result {
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    let mut made = Vec::new();
+    for name in [format!("{name}-and-more"), name.clone(), name.to_uppercase()] {
+        request["name"] = json!(name);
+        let answer = cx.take(method, request.clone()).await?;
+        made.extend(answer.is_ok().then(|| answer.text(id).to_owned()));
+    }
+    let different: BTreeSet<&String> = made.iter().collect();
+    let cause = format!("{method} answered one id for two names.");
+    cx.keeps("DRV-186", method, different.len() == made.len(), &cause)
+}
+
+/// Finds that the driver keeps no file of what is made and deleted again, `times` times. The first time lets it make the
+/// files that it keeps.
+async fn deletion_leaves_no_file(
+    cx: &Cx,
+    method: &str,
+    each: &str,
+    times: usize,
+    made_and_deleted: impl AsyncFn(usize) -> Result,
+) -> Result {
+    made_and_deleted(0).await?;
+    let before = cx.driver_files()?;
+    for number in 1..=times {
+        made_and_deleted(number).await?;
+    }
+    let cause = format!("With each {each} the driver has more files in its directory.");
+    cx.keeps("DRV-022", method, cx.driver_files()? < before + times, &cause)
+}
 
 /// Writes a pattern to a volume as a pod would, and unpublishes, unstages and detaches the volume again.
 async fn used_and_detached(cx: &Cx, volume: &Volume, pattern: &str) -> Result<NodeCalls> {

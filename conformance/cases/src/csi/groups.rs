@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::{deletion_leaves_no_file, names_have_ids_of_their_own};
 use crate::prelude::*;
 
 const CREATE: &str = "CreateVolumeGroupSnapshot";
@@ -106,21 +107,11 @@ async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
 /// Groups whose names differ only in their case, or of which one begins the other, have different ids.
 ///
 /// CSI, VolumeGroupSnapshot.group_snapshot_id: it MUST identify this group uniquely among all others of the plugin.
-#[case(needs = [GroupSnapshots, Creates, Filesystem], driver = Shared)]
+#[case(needs = [GroupSnapshots, Creates, Filesystem], judges = ["DRV-186"], driver = Shared)]
 async fn names_that_differ_are_different_groups(cx: &mut Cx) -> Result {
     let one = cx.volume("one").create().await?;
-    let mut asked = request(cx, &[&one]);
-    let name = asked["name"].as_str().unwrap_or_default().to_owned();
-    let mut made = Vec::new();
-    for name in [format!("{name}-and-more"), name.clone(), name.to_uppercase()] {
-        asked["name"] = json!(name);
-        // A driver may refuse some of these names.
-        let answer = cx.take(CREATE, asked.clone()).await?;
-        made.extend(answer.is_ok().then(|| answer.text("/groupSnapshot/groupSnapshotId").to_owned()));
-    }
-    let different: BTreeSet<&String> = made.iter().collect();
-    let cause = "CreateVolumeGroupSnapshot answered one id for two names.";
-    cx.keeps("DRV-186", CREATE, different.len() == made.len(), cause)
+    let asked = request(cx, &[&one]);
+    names_have_ids_of_their_own(cx, CREATE, asked, "/groupSnapshot/groupSnapshotId").await
 }
 
 /// GetVolumeGroupSnapshot answers a group with all its snapshots, and NOT_FOUND for a group that does not exist.
@@ -273,23 +264,18 @@ async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
 
 /// A deleted group leaves no file in the driver's directory.
 ///
-/// CSI, DeleteVolumeGroupSnapshot: what stays of a group that nobody knows any more nobody can delete.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, OwnProcess])]
+/// CSI, DeleteVolumeGroupSnapshot: a file of a group that is in no books any more cannot be deleted by a call.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, OwnProcess], judges = ["DRV-022"])]
 async fn deleted_group_leaves_no_file(cx: &mut Cx) -> Result {
-    const TIMES: usize = 3;
-    let one = cx.volume("one").create().await?;
-    let mut before = 0;
-    for number in 0..=TIMES {
-        let group = take(cx, &[&one]).await?;
+    let cx = &*cx;
+    let one = &cx.volume("one").create().await?;
+    let taken_and_deleted = async |_| {
+        let group = take(cx, &[one]).await?;
         let members: Vec<String> = ids(&group).into_iter().collect();
-        cx.delete_group(group.text("/groupSnapshot/groupSnapshotId"), &members).await?.succeeds()?;
-        // The first group lets the driver make the files that it keeps.
-        if number == 0 {
-            before = cx.driver_files()?;
-        }
-    }
-    let cause = "With each group that is taken and deleted the driver has more files in its directory.";
-    cx.keeps("DRV-022", "DeleteVolumeGroupSnapshot", cx.driver_files()? < before + TIMES, cause)
+        cx.delete_group(group.text("/groupSnapshot/groupSnapshotId"), &members).await?.succeeds()
+    };
+    let each = "group that is taken and deleted";
+    deletion_leaves_no_file(cx, "DeleteVolumeGroupSnapshot", each, 3, taken_and_deleted).await
 }
 
 /// A group snapshot call without one of its required fields is INVALID_ARGUMENT.

@@ -1,5 +1,6 @@
 //! Inline volumes of a CSI driver: they live as long as their pods.
 
+use super::{can_write, read_only};
 use crate::prelude::*;
 
 /// An inline volume has no claim and is neither attached nor staged. Its handle is made from the pod and the volume's
@@ -166,14 +167,13 @@ async fn volume_outlives_a_restart(cx: &mut Cx) -> Result {
 async fn read_only_volume_cannot_be_written(cx: &mut Cx) -> Result {
     let node = cx.inline_calls("scratch")?;
     let target = node.target("web");
-    let published = node.publish_as("web", |request| request["readonly"] = json!(true)).await?;
+    let published = node.publish_as("web", read_only).await?;
     if !published.is_ok() {
         cx.not_tried("DRV-050", "the driver publishes no inline volume read-only");
         return Ok(());
     }
-    let is_written = std::fs::write(target.join("written"), "by a workload").is_ok();
     let cause = "An inline volume that is published read-only can be written.";
-    cx.keeps("DRV-050", "NodePublishVolume", !is_written, cause)?;
+    cx.keeps("DRV-050", "NodePublishVolume", !can_write(&target), cause)?;
     node.undo_publish("web").await
 }
 

@@ -67,13 +67,7 @@ async fn has_each_kind(cx: &Cx, data: &Volume, by_snapshot: bool) -> Result {
     let node = cx.node_calls(data).await?;
     let target = node.target("web");
     let Some(before) = published_with_each_kind(cx, &node, "DRV-014").await? else { return Ok(()) };
-    node.tear_down("web").await?;
-    node.detach().await?;
-    let wanted = match by_snapshot {
-        true => cx.volume("copy").restored_from(&cx.snapshot("one", data).await?),
-        false => cx.volume("copy").copy_of(data),
-    };
-    let copy = wanted.create().await?;
+    let copy = take_copy(cx, &node, data, by_snapshot).await?;
     node.attach_again().await?;
     node.set_up("web").await?;
     let appended = fs::File::options().append(true).open(target.join("plain"));
@@ -127,13 +121,7 @@ async fn has_pipes_and_second_names(cx: &Cx, data: &Volume, by_snapshot: bool) -
         cx.not_tried("DRV-014", &format!("the volume takes no pipe or no second name: {error}"));
         return node.tear_down("web").await;
     }
-    node.tear_down("web").await?;
-    node.detach().await?;
-    let wanted = match by_snapshot {
-        true => cx.volume("copy").restored_from(&cx.snapshot("one", data).await?),
-        false => cx.volume("copy").copy_of(data),
-    };
-    let copy = wanted.create().await?;
+    let copy = take_copy(cx, &node, data, by_snapshot).await?;
     let copied = cx.node_calls(&copy).await?;
     copied.set_up("copy").await?;
     let at = copied.target("copy");
@@ -147,6 +135,17 @@ async fn has_pipes_and_second_names(cx: &Cx, data: &Volume, by_snapshot: bool) -
     let cause = "Two names of one file of the copied volume are two files in the copy.";
     cx.keeps("DRV-161", "CreateVolume", number("one") == number("two"), cause)?;
     copied.tear_down("copy").await
+}
+
+/// Takes the volume from `web`, and makes a copy of it: by a snapshot, or else as a clone.
+async fn take_copy(cx: &Cx, node: &NodeCalls, data: &Volume, by_snapshot: bool) -> Result<Volume> {
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let wanted = match by_snapshot {
+        true => cx.volume("copy").restored_from(&cx.snapshot("one", data).await?),
+        false => cx.volume("copy").copy_of(data),
+    };
+    wanted.create().await
 }
 
 /// Publishes the volume for `web` and makes the files. `None`, with the promise not tried and the volume unstaged, if the

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
+use super::{can_write, read_only};
 use crate::prelude::*;
 
 /// Options that change what a workload can do with its volume.
@@ -143,7 +144,6 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.stage().await?.succeeds()?;
     for first_is_read_only in [false, true] {
-        let read_only = |request: &mut serde_json::Value| request["readonly"] = json!(true);
         if !first_is_read_only {
             node.publish("writer").await?.succeeds()?;
         }
@@ -161,8 +161,4 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         node.undo_publish("writer").await?;
     }
     node.undo_stage().await
-}
-
-fn can_write(target: &Path) -> bool {
-    std::fs::write(target.join("written"), "by a workload").is_ok()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::used_and_detached;
+use super::{deletion_leaves_no_file, used_and_detached};
 use crate::prelude::*;
 
 /// A volume that comes and goes twenty times leaves no descriptor, thread or process in the driver.
@@ -24,12 +24,9 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     }
     let after = cx.driver_size()?;
     // A leak has at least one more for each cycle; a few come and go with the runtime of the driver's language.
-    for (what, before, after, most) in [
-        ("descriptors", before.descriptors, after.descriptors, CYCLES),
-        ("threads", before.threads, after.threads, CYCLES),
-        ("processes", before.processes, after.processes, CYCLES),
-        ("memory", before.megabytes, after.megabytes, 2 * CYCLES),
-    ] {
+    let resources = after.beside(&before).map(|(what, before, after)| (what, before, after, CYCLES));
+    let memory = ("memory", before.megabytes, after.megabytes, 2 * CYCLES);
+    for (what, before, after, most) in resources.into_iter().chain([memory]) {
         let cause = format!("With each cycle of publishing and unpublishing the driver has more {what}.");
         cx.keeps("DRV-131", "NodePublishVolume", after < before + most, &cause)?;
     }
@@ -65,11 +62,7 @@ async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
             drop(cx.call(method, request.clone()).await?);
         }
         let after = cx.driver_size()?;
-        for (resource, before, after) in [
-            ("descriptors", before.descriptors, after.descriptors),
-            ("threads", before.threads, after.threads),
-            ("processes", before.processes, after.processes),
-        ] {
+        for (resource, before, after) in after.beside(&before) {
             let cause = format!("With each {method} the driver has more {resource}.");
             cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
         }
@@ -116,11 +109,7 @@ async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
             }
         }
         let after = cx.driver_size()?;
-        for (resource, before, after) in [
-            ("descriptors", before.descriptors, after.descriptors),
-            ("threads", before.threads, after.threads),
-            ("processes", before.processes, after.processes),
-        ] {
+        for (resource, before, after) in after.beside(&before) {
             let cause = format!("With each {method} that is refused the driver has more {resource}.");
             cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
         }
@@ -130,25 +119,20 @@ async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
 
 /// A volume that was used and deleted leaves no file in the driver's directory.
 ///
-/// CSI, DeleteVolume: what stays of a volume that nobody knows any more nobody can delete.
-#[case(needs = [Creates, Filesystem, Root, OwnProcess])]
+/// CSI, DeleteVolume: a file of a volume that is in no books any more cannot be deleted by a call.
+#[case(needs = [Creates, Filesystem, Root, OwnProcess], judges = ["DRV-022"])]
 async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
-    const CYCLES: usize = 4;
-    let mut before = 0;
-    for cycle in 0..=CYCLES {
-        let data = cx.volume(&format!("data-{cycle}")).create().await?;
+    let cx = &*cx;
+    let used_and_deleted = async |number| {
+        let data = cx.volume(&format!("data-{number}")).create().await?;
         let node = cx.node_calls(&data).await?;
         node.set_up("web").await?;
         node.tear_down("web").await?;
         node.detach().await?;
-        cx.delete_volume(&data).await?.succeeds()?;
-        // The first volume lets the driver make the files that it keeps.
-        if cycle == 0 {
-            before = cx.driver_files()?;
-        }
-    }
-    let cause = "With each volume that is created and deleted the driver has more files in its directory.";
-    cx.keeps("DRV-022", "DeleteVolume", cx.driver_files()? < before + CYCLES, cause)
+        cx.delete_volume(&data).await?.succeeds()
+    };
+    let each = "volume that is created and deleted";
+    deletion_leaves_no_file(cx, "DeleteVolume", each, 4, used_and_deleted).await
 }
 
 /// A driver that ends on SIGTERM leaves its published volumes, and tears them down after its restart.
@@ -195,7 +179,7 @@ async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     copied.tear_down("copy").await
 }
 
-/// A snapshot that is asked for again after the driver was killed is told as before.
+/// A snapshot that is asked for again after the driver was killed has the fields that it had before.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent.
 #[case(needs = [Snapshots, Creates, Filesystem, OwnProcess])]

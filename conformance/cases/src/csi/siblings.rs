@@ -1,8 +1,6 @@
 //! Several volumes or snapshots: each has an id of its own, and a call for one does not change the others.
 
-use std::collections::BTreeSet;
-
-use super::used_and_detached;
+use super::{names_have_ids_of_their_own, used_and_detached};
 use crate::prelude::*;
 
 /// DeleteVolume of one volume leaves the data of the others, and they can still be used.
@@ -66,21 +64,11 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
 /// Snapshots whose names differ only in their case, or of which one begins the other, have different ids.
 ///
 /// CSI, Snapshot.snapshot_id: it MUST identify this snapshot uniquely among all others of the plugin.
-#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-186"], driver = Shared)]
 async fn names_that_differ_are_different_snapshots(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let mut request = cx.snapshot_request("n", &data);
-    let name = request["name"].as_str().unwrap_or_default().to_owned();
-    let mut made = Vec::new();
-    for name in [format!("{name}-and-more"), name.clone(), name.to_uppercase()] {
-        request["name"] = json!(name);
-        // A driver may refuse some of these names.
-        let answer = cx.take("CreateSnapshot", request.clone()).await?;
-        made.extend(answer.is_ok().then(|| answer.text("/snapshot/snapshotId").to_owned()));
-    }
-    let different: BTreeSet<&String> = made.iter().collect();
-    let cause = "CreateSnapshot answered one id for two names.";
-    cx.keeps("DRV-186", "CreateSnapshot", different.len() == made.len(), cause)
+    let request = cx.snapshot_request("n", &data);
+    names_have_ids_of_their_own(cx, "CreateSnapshot", request, "/snapshot/snapshotId").await
 }
 
 /// A snapshot that is taken after another was deleted has an id that no other snapshot has.

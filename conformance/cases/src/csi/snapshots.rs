@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use testbed::pages::Pages;
 
-use super::used_and_detached;
+use super::{deletion_leaves_no_file, used_and_detached};
 use crate::prelude::*;
 
 /// A repeated CreateSnapshot answers the same snapshot; for another volume its name is taken.
@@ -295,22 +295,17 @@ async fn lists_only(cx: &Cx, filter: serde_json::Value, asked: &str, expected: &
 
 /// A deleted snapshot leaves no file in the driver's directory.
 ///
-/// CSI, DeleteSnapshot: what stays of a snapshot that nobody knows any more nobody can delete.
-#[case(needs = [Snapshots, Creates, Filesystem, OwnProcess])]
+/// CSI, DeleteSnapshot: a file of a snapshot that is in no books any more cannot be deleted by a call.
+#[case(needs = [Snapshots, Creates, Filesystem, OwnProcess], judges = ["DRV-022"])]
 async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
-    const TIMES: usize = 3;
-    let data = cx.volume("data").create().await?;
-    let mut before = 0;
-    for number in 0..=TIMES {
-        let snapshot = cx.snapshot(&format!("number-{number}"), &data).await?;
-        cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
-        // The first snapshot lets the driver make the files that it keeps.
-        if number == 0 {
-            before = cx.driver_files()?;
-        }
-    }
-    let cause = "With each snapshot that is taken and deleted the driver has more files in its directory.";
-    cx.keeps("DRV-022", "DeleteSnapshot", cx.driver_files()? < before + TIMES, cause)
+    let cx = &*cx;
+    let data = &cx.volume("data").create().await?;
+    let taken_and_deleted = async |number| {
+        let snapshot = cx.snapshot(&format!("number-{number}"), data).await?;
+        cx.delete_snapshot(&snapshot.id).await?.succeeds()
+    };
+    let each = "snapshot that is taken and deleted";
+    deletion_leaves_no_file(cx, "DeleteSnapshot", each, 3, taken_and_deleted).await
 }
 
 /// The pages of ListSnapshots together hold each snapshot once, and no more entries than asked for.

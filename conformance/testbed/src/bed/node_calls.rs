@@ -60,6 +60,17 @@ pub struct DriverSize {
     pub megabytes: usize,
 }
 
+impl DriverSize {
+    /// Each kind of kernel resource, with its number before and now.
+    pub fn beside(&self, before: &Self) -> [(&'static str, usize, usize); 3] {
+        [
+            ("descriptors", before.descriptors, self.descriptors),
+            ("threads", before.threads, self.threads),
+            ("processes", before.processes, self.processes),
+        ]
+    }
+}
+
 impl Bed {
     /// The time limit of a call that the case does not disturb.
     pub(crate) fn call_limit(&self) -> Duration {
