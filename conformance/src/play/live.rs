@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::manifest;
 use super::world::World;
-use testbed::dead_end::Search;
+use testbed::dead_end::{Following, Search};
 use testbed::failure::chain;
 
 /// The time for pods to be gone.
@@ -112,22 +112,13 @@ impl World {
         }
         let of_other = self.other_node().map(|other| other.journal.clone());
         let journals = std::iter::once(self.journal.clone()).chain(of_other);
-        let mut searches: Vec<(Journal, usize, Search)> = journals
-            .map(|journal| {
-                let read = journal.length();
-                (journal, read, Search::default())
-            })
-            .collect();
+        let mut searches: Vec<Following> =
+            journals.map(|journal| Following::new(journal, Search::default())).collect();
         let gone_or_refused = async |world: &mut Self| {
             if world.leaving.is_empty() && world.is_quiet().await {
                 return Some(None);
             }
-            let refused = searches.iter_mut().find_map(|(journal, read, search)| {
-                let lines = journal.since(*read);
-                *read += lines.len();
-                search.read(&lines)
-            });
-            refused.map(Some)
+            searches.iter_mut().find_map(Following::look).map(Some)
         };
         let refused = match self.pass(LIMIT, gone_or_refused).await {
             Some(None) => return left,

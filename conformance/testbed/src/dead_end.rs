@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use contracts::event::{Edge, Event, OperationEdge, OperationName, RpcEnd, RpcStart, TraceLine};
 use contracts::rule::books::is_unknown;
+use harness::journal::Journal;
 
 /// The number of equal failures in a row that ends a wait: the third shows that the second was no accident.
 const ENOUGH: usize = 3;
@@ -19,7 +21,7 @@ const ENOUGH_UNREADABLE: usize = 2;
 /// The least time in milliseconds between the first and the last of them, since an attacher tries again at once.
 const APART: f64 = 1000.0;
 
-/// The words of errors of the node itself that no further try mends, and what is told in place of a long one: a volume for
+/// The words of errors of the node itself that no further try mends, and the text that stands for a long one: a volume for
 /// other nodes stays one, and what the driver has mounted or laid at a path is not the node's to remove.
 const LASTING: [(&str, Option<&str>); 3] = [
     ("NodeAffinity check failed", None),
@@ -276,6 +278,42 @@ impl Search {
         })
     }
 }
+
+/// A search in a journal, from the moment when it is made.
+#[derive(Debug)]
+pub struct Following {
+    journal: Journal,
+    read: usize,
+    search: Search,
+}
+
+impl Following {
+    pub fn new(journal: Journal, search: Search) -> Self {
+        let read = journal.length();
+        Self { journal, read, search }
+    }
+
+    /// Reads the new lines of the journal; the dead end, if they lead to one.
+    pub fn look(&mut self) -> Option<DeadEnd> {
+        let lines = self.journal.since(self.read);
+        self.read += lines.len();
+        self.search.read(&lines)
+    }
+
+    /// Returns when the journal has led to a dead end.
+    pub(crate) async fn dead_end(mut self) -> DeadEnd {
+        loop {
+            let read = self.read;
+            self.journal.wait(LONG, |journal| journal.length() > read).await;
+            if let Some(end) = self.look() {
+                return end;
+            }
+        }
+    }
+}
+
+/// Longer than any wait: the journal's call needs a limit.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What to tell of an error of the node that no further try mends.
 fn lasting(error: &str) -> Option<String> {

@@ -107,12 +107,7 @@ impl Bed {
     /// Waits until the claims that are made for a pod are bound. Deletes the pod otherwise, and them with it.
     pub(crate) async fn own_claims_are_bound(&self, pod: &str, claims: &[String]) -> Result {
         for claim in claims {
-            let key = Key::namespaced(Kind::Claim, NAMESPACE, claim);
-            let bound = || {
-                let claim = self.api_server.get::<Claim>(NAMESPACE, claim)?;
-                (claim.status.phase == ClaimPhase::Bound).then_some(())
-            };
-            if let Err(error) = self.reached(&key, "is not bound", bound).await {
+            if let Err(error) = self.volume_bound_to(claim).await {
                 self.api_server.delete::<Pod>(NAMESPACE, pod).map_err(|error| StepError::ours(&error))?;
                 return Err(error);
             }
@@ -141,18 +136,23 @@ impl Bed {
             Claim { meta: self.own_meta(&spec.name), spec: self.claim_spec(spec), ..Claim::default() };
         self.made.cluster.claims.borrow_mut().insert(spec.name.clone());
         self.api_server.create(claim).map_err(|error| StepError::ours(&error))?;
-        let key = Key::namespaced(Kind::Claim, NAMESPACE, &spec.name);
-        let bound = || {
-            let claim = self.api_server.get::<Claim>(NAMESPACE, &spec.name)?;
-            (claim.status.phase == ClaimPhase::Bound).then(|| claim.spec.volume.clone())
-        };
-        let volume = self.reached(&key, "is not bound", bound).await?;
+        let volume = self.volume_bound_to(&spec.name).await?;
         let object = self.api_server.get::<Volume>("", &volume);
         if let Some(PersistentSource::Csi(csi)) = object.map(|object| object.source.clone()) {
             let made = Provisioned { claim: spec.name.clone(), volume, handle: csi.handle.to_string() };
             self.made.volumes.borrow_mut().insert(spec.name.clone(), made);
         }
         Ok(())
+    }
+
+    /// Waits until a claim is bound. Returns its volume.
+    async fn volume_bound_to(&self, claim: &str) -> Result<String> {
+        let key = Key::namespaced(Kind::Claim, NAMESPACE, claim);
+        let bound = || {
+            let claim = self.api_server.get::<Claim>(NAMESPACE, claim)?;
+            (claim.status.phase == ClaimPhase::Bound).then(|| claim.spec.volume.clone())
+        };
+        self.reached(&key, "is not bound", bound).await
     }
 
     /// Writes a snapshot of a claim, and waits until a volume can be made from it.

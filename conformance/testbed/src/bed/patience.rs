@@ -9,7 +9,7 @@ use harness::load::{self, Late};
 use harness::node::NodeError;
 
 use super::{Bed, FUTILE, StepError, sentence};
-use crate::dead_end::{DeadEnd, NotUndone, Search, UNDOES, fails_by_itself};
+use crate::dead_end::{DeadEnd, Following, NotUndone, Search, UNDOES, fails_by_itself};
 use crate::failure::chain;
 
 /// The number of cases that must have met a dead end before the next ones expect it.
@@ -134,16 +134,7 @@ impl Bed {
     /// Returns when the driver refuses for good what is waited for.
     pub(super) async fn dead_end(&self, journal: &Journal) -> DeadEnd {
         let known = self.known_dead_ends.union(&self.made.dead_ends.borrow()).cloned().collect();
-        let mut search = Search::new(known);
-        let mut read = journal.length();
-        loop {
-            journal.wait(LONG, |journal| journal.length() > read).await;
-            let lines = journal.since(read);
-            read += lines.len();
-            if let Some(end) = search.read(&lines) {
-                return end;
-            }
-        }
+        Following::new(journal.clone(), Search::new(known)).dead_end().await
     }
 
     /// Returns when no call was under way for too long, or all the time is over that a case has for one wait; with
@@ -171,6 +162,3 @@ impl Bed {
 fn unanswered(method: &str) -> String {
     format!("ended early: {method} is not answered, as in the waits before")
 }
-
-/// Longer than any wait: the journal's call needs a limit.
-const LONG: Duration = Duration::from_secs(24 * 60 * 60);
