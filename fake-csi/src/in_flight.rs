@@ -56,9 +56,7 @@ impl InFlight {
         }
         Ok(claim)
     }
-}
 
-impl InFlight {
     pub(crate) fn is_idle(&self) -> bool {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

@@ -101,17 +101,17 @@ impl Hands {
     /// Lets the source of a snapshot go, unless another snapshot of it is not finished.
     pub(super) async fn release_claim(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
         let Some(key) = source_claim(snapshot) else { return Ok(()) };
-        let Some(claim) = find::<Claim>(&*self.api, &key).await? else { return Ok(()) };
-        match self.unfinished.has_other(&key, &snapshot.key()) {
-            true => Ok(()),
-            false => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
-        }
+        self.release_unless(&key, || self.unfinished.has_other(&key, &snapshot.key())).await
     }
 
     /// Lets a claim go whose last unfinished snapshot is gone.
     pub(super) async fn release_source(&self, key: &Key) -> Result<(), Trouble> {
+        self.release_unless(key, || self.unfinished.has(key)).await
+    }
+
+    async fn release_unless(&self, key: &Key, is_kept: impl Fn() -> bool) -> Result<(), Trouble> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
-        match self.unfinished.has(key) {
+        match is_kept() {
             true => Ok(()),
             false => release(&*self.api, key, &claim.meta, &[SOURCE_CLAIM]).await,
         }
