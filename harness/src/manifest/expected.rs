@@ -1,8 +1,11 @@
 //! Failures of a driver that are known: why each is, and until when.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -18,9 +21,9 @@ pub struct ExpectedFailure {
 }
 
 /// A day, written `2027-03-31`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Day(String);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Day(Date);
 
 impl ExpectedFailure {
     /// Whether the failure is still excused on a day.
@@ -32,57 +35,34 @@ impl ExpectedFailure {
 impl Day {
     /// The day at a time, by UTC.
     pub fn of(time: SystemTime) -> Self {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let mut days = since.as_secs() / 86_400;
-        let mut year = 1970;
-        while days >= days_in_year(year) {
-            days -= days_in_year(year);
-            year += 1;
-        }
-        let mut month = 1;
-        while days >= days_in_month(year, month) {
-            days -= days_in_month(year, month);
-            month += 1;
-        }
-        Self(format!("{year:04}-{month:02}-{:02}", days + 1))
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time =
+            i64::try_from(since.as_secs()).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+        Self(time.unwrap_or(Timestamp::MAX).to_zoned(TimeZone::UTC).date())
     }
 }
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
 impl TryFrom<String> for Day {
     type Error = String;
 
+    /// Only the one way to write a day: a date parser takes times and other separators too.
     fn try_from(text: String) -> Result<Self, String> {
-        let is_day = || {
-            let [year, month, day] = text.split('-').collect::<Vec<_>>().try_into().ok()?;
-            let lengths = [year, month, day].map(str::len) == [4, 2, 2];
-            let (year, month, day): (u64, u64, u64) =
-                (year.parse().ok()?, month.parse().ok()?, day.parse().ok()?);
-            let exists = (1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day);
-            (lengths && exists).then_some(())
-        };
-        match is_day() {
-            Some(()) => Ok(Self(text)),
-            None => Err(format!("`{text}` is no day; write it like `2027-03-31`")),
+        match text.parse::<Date>() {
+            Ok(date) if date.to_string() == text => Ok(Self(date)),
+            _ => Err(format!("`{text}` is no day; write it like `2027-03-31`")),
         }
     }
 }
 
-fn days_in_year(year: u64) -> u64 {
-    if days_in_month(year, 2) == 29 { 366 } else { 365 }
-}
-
-fn days_in_month(year: u64, month: u64) -> u64 {
-    match month {
-        2 if year.is_multiple_of(400) || (year.is_multiple_of(4) && !year.is_multiple_of(100)) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+impl From<Day> for String {
+    fn from(day: Day) -> Self {
+        day.to_string()
     }
 }
 
@@ -121,6 +101,8 @@ impl<'de> Deserialize<'de> for ExpectedFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn day(text: &str) -> Day {
