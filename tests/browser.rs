@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tests::{Volproof, built, cargo, has_root};
+use tests::{Volproof, has_root};
 
 const WIDTHS: [u32; 3] = [360, 1280, 2000];
 
@@ -95,10 +95,7 @@ fn report(directory: &Path) -> PathBuf {
 }
 
 fn site(directory: &Path) -> PathBuf {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "xtask", "--", "site", "--binary"]).arg(built());
-    let output = command.arg("--out").arg(directory).output().expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    crate::site::write(directory);
     directory.join("docs/manifest.html")
 }
 

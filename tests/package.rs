@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tests::{built, cargo, has_root, root};
+use tests::{built, has_root, root, xtask};
 
 /// The files of an installation, below the root of a package.
 const FILES: [&str; 7] = [
@@ -36,8 +36,8 @@ fn has(program: &str) -> bool {
 }
 
 fn package(binary: &Path, out: &Path, arguments: &[&str]) {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "xtask", "--", "package", "--no-install", "--binary"]);
+    let mut command = xtask("package");
+    command.args(["--no-install", "--binary"]);
     let output = command.arg(binary).arg("--out").arg(out).args(arguments).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -141,8 +141,8 @@ fn image_has_the_installation_above_its_base() {
 #[test]
 fn program_that_needs_libraries_is_not_packed() {
     let place = tempfile::tempdir().expect("a directory");
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "xtask", "--", "package", "--no-install", "--only", "tar"]);
+    let mut command = xtask("package");
+    command.args(["--no-install", "--only", "tar"]);
     let output =
         command.arg("--out").arg(place.path()).args(["--binary", "/bin/true"]).output().expect("cargo runs");
     let said = String::from_utf8_lossy(&output.stderr);

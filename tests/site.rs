@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tests::{built, cargo};
+use tests::{built, xtask};
 
 /// The pages below a directory.
 fn pages(directory: &Path, found: &mut BTreeMap<PathBuf, String>) {
@@ -24,13 +24,17 @@ fn values<'a>(page: &'a str, attribute: &str) -> BTreeSet<&'a str> {
     page.split(&format!(" {attribute}=\"")).skip(1).filter_map(|rest| rest.split('"').next()).collect()
 }
 
+/// Writes the site.
+pub(crate) fn write(out: &Path) {
+    let output =
+        xtask("site").arg("--binary").arg(built()).arg("--out").arg(out).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn site_has_a_page_of_each_document_and_no_link_to_nowhere() {
     let place = tempfile::tempdir().expect("a directory");
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "xtask", "--", "site", "--binary"]).arg(built());
-    let output = command.arg("--out").arg(place.path()).output().expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    write(place.path());
 
     let mut all = BTreeMap::new();
     pages(place.path(), &mut all);

@@ -87,7 +87,7 @@ async fn measure(calls: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until somebody answers at a socket.
+/// A connection to a socket, as soon as a server answers there.
 async fn connect(socket: &str) -> Result<NodeClient<Channel>> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -99,7 +99,7 @@ async fn connect(socket: &str) -> Result<NodeClient<Channel>> {
             }
         }
         if Instant::now() > until {
-            return Err(format!("nobody listens at `{socket}`").into());
+            return Err(format!("no server listens at `{socket}`").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

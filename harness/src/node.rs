@@ -154,8 +154,7 @@ impl Node {
         let mut pod = complete(pod);
         pod.node.clone_from(&self.options.name);
         self.begin(&pod);
-        let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
-        self.api.create(pod.clone()).map_err(failed)
+        self.write_pod(pod)
     }
 
     /// Writes a pod that gets its node later, as one whose claims are not bound.

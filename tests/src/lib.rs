@@ -23,7 +23,7 @@ pub use residue::{Residue, settle};
 pub use results::{Case, Finding, Results};
 pub use running_driver::RunningDriver;
 use source_copy::SourceCopy;
-pub use volproof::{Ended, Volproof, built, cargo, root, target};
+pub use volproof::{Ended, Volproof, built, cargo, root, target, xtask};
 
 /// Whether this is root. If not, prints why the test is skipped; `cargo xtask test` counts it.
 pub fn has_root() -> bool {

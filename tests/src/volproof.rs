@@ -169,6 +169,13 @@ pub fn built() -> &'static Path {
     })
 }
 
+/// `cargo xtask` with a command of its own.
+pub fn xtask(command: &str) -> Command {
+    let mut cargo = cargo();
+    cargo.args(["run", "--quiet", "--package", "xtask", "--", command]);
+    cargo
+}
+
 /// A cargo that works on this working tree.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -29,19 +29,12 @@ pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
         let error = bench("host", "host").args(["10000", "100000"]).exec();
         return Err(error).context("cannot run `cargo bench`");
     }
-    if flags.args.first().is_some_and(|word| word == "harness") {
-        let error = bench("harness", "harness").exec();
-        return Err(error).context("cannot run `cargo bench`");
-    }
-    if flags.args.first().is_some_and(|word| word == "manager") {
-        let error = bench("volume-manager", "manager").args(flags.args).exec();
-        return Err(error).context("cannot run `cargo bench`");
-    }
-    if flags.args.first().is_some_and(|word| word == "watch") {
-        let error = bench("conformance", "watch").args(flags.args).exec();
-        return Err(error).context("cannot run `cargo bench`");
-    }
-    let error = bench("harness", "pod").args(flags.args).exec();
+    let error = match flags.args.first().and_then(|word| word.to_str()) {
+        Some("harness") => bench("harness", "harness").exec(),
+        Some("manager") => bench("volume-manager", "manager").args(flags.args).exec(),
+        Some("watch") => bench("conformance", "watch").args(flags.args).exec(),
+        _ => bench("harness", "pod").args(flags.args).exec(),
+    };
     Err(error).context("cannot run `cargo bench`")
 }
 
