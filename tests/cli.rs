@@ -3,10 +3,12 @@
 //! Each run must also leave nothing behind: no process, mount, loop device or file. `UPDATE_EXPECT=1` rewrites
 //! the snapshots; read them as a new user would.
 
+use std::fs::File;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use tests::{Residue, Volproof, has_root};
+use tests::{Residue, Volproof, built, has_root};
 
 /// Runs the program, compares its output, and looks for leftovers.
 fn check(run: impl FnOnce(Volproof) -> Volproof, expected: Expect) {
@@ -418,4 +420,23 @@ fn completions_manual_and_words_are_there() {
     let misspelled = Volproof::new().arg("rnu").run();
     assert_eq!(misspelled.code, Some(2));
     assert!(misspelled.stderr.contains("similar subcommand exists: 'run'"), "{}", misspelled.told());
+}
+
+/// A list that is cut off by a full disk does not end as a whole one. A reader that closes its pipe has seen enough.
+#[test]
+fn full_standard_output_is_an_error_and_a_closed_one_is_none() {
+    let end = |arguments: &str, stdout: Stdio| {
+        let mut command = Command::new(built());
+        let output = command.args(arguments.split(' ')).stdout(stdout).output().expect("volproof starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for arguments in ["list", "list --format json", "explain", "explain DRV-010", "man", "completions bash"] {
+        let full = File::options().write(true).open("/dev/full").expect("/dev/full is there");
+        let incomplete =
+            "error: standard output is incomplete: No space left on device (os error 28)\n".to_owned();
+        assert_eq!(end(arguments, full.into()), (Some(4), incomplete), "{arguments}");
+        let (reader, writer) = std::io::pipe().expect("a pipe is made");
+        drop(reader);
+        assert_eq!(end(arguments, writer.into()), (Some(0), String::new()), "{arguments}");
+    }
 }

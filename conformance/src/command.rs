@@ -14,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use testbed::case::CaseId;
 use tokio::runtime::Runtime;
 
-use crate::terminal::note;
+use crate::terminal::{self, note};
 use harness::ledger::LedgerError;
 use harness::printable::printable;
 use runner::dispatch::Ledger;
@@ -254,10 +254,11 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Man => Ok(printed(|out| manual::write(Cli::command(), out))),
         Command::Vm(flags) => vm::run(&flags),
     };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(exit) => ExitCode::from(print_error(&exit, colour)),
-    }
+    let code = result.unwrap_or_else(|exit| print_error(&exit, colour));
+    let Some(error) = terminal::failure() else { return ExitCode::from(code) };
+    let incomplete = Exit::environment(format!("standard output is incomplete: {error}"));
+    let incomplete = print_error(&incomplete, colour);
+    ExitCode::from(if code == exit_code::OK { incomplete } else { code })
 }
 
 /// Prints the error of a command. Returns the exit code.
@@ -281,10 +282,11 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
-/// Prints a text. A pipe that its reader closes early is no error.
+/// Prints a text.
 fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> u8 {
     let mut text = Vec::new();
-    drop(write(&mut text).and_then(|()| std::io::stdout().write_all(&text)));
+    write(&mut text).expect("memory takes what is written");
+    terminal::write_text(&text);
     exit_code::OK
 }
 

@@ -4,10 +4,12 @@
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use harness::lines::Changed;
 use harness::printable::NoCommands;
 use runner::report::wrap::{Fit, width_of};
+use serde::Serialize;
 
 /// A stream for people.
 pub(crate) type Lines<W> = Changed<Changed<W, Option<NoCommands>>, Fit>;
@@ -23,10 +25,50 @@ fn fitted<W: Write + AsFd>(stream: W) -> Lines<W> {
     Changed::new(Changed::new(stream, is_read_by_github.then_some(NoCommands)), Fit::to(width))
 }
 
-/// Writes a line to standard output. If that is closed, the exit code still says how the command ended.
+/// The first failure to write to standard output. A pipe that its reader closes early is none.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// The reason why a part of the output is not where the user sent it, such as a full disk.
+pub(crate) fn failure() -> Option<&'static io::Error> {
+    FAILED.get()
+}
+
+/// Writes a line to standard output.
 pub(crate) fn write_out(line: Arguments<'_>) {
+    write_lines(format!("{line}\n").as_bytes());
+}
+
+/// Writes lines to standard output, fitted to its terminal.
+pub(crate) fn write_lines(lines: &[u8]) {
     let mut out = out();
-    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+    note_failure(out.write_all(lines).and_then(|()| out.flush()));
+}
+
+/// Writes a text to standard output as it is, for a program that reads it.
+pub(crate) fn write_text(text: &[u8]) {
+    let mut out = io::stdout();
+    note_failure(out.write_all(text).and_then(|()| out.flush()));
+}
+
+/// Writes a line of JSON to standard output.
+pub(crate) fn write_json(value: &impl Serialize) {
+    write_text((serde_json::to_string(value).expect(PLAIN) + "\n").as_bytes());
+}
+
+/// Writes JSON of several lines to standard output.
+pub(crate) fn write_pretty_json(value: &impl Serialize) {
+    write_text((serde_json::to_string_pretty(value).expect(PLAIN) + "\n").as_bytes());
+}
+
+const PLAIN: &str = "what is printed is made of texts and numbers";
+
+fn note_failure(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        // Only the first is reported.
+        drop(FAILED.set(error));
+    }
 }
 
 /// Writes a line to standard error. If that is closed, the exit code still says how the command ended.

@@ -7,7 +7,7 @@ use contracts::rule::Rest;
 
 use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
-use crate::terminal::say;
+use crate::terminal::{self, say};
 use harness::printable::printable;
 use runner::exit_code;
 
@@ -37,7 +37,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let rest = flags.at_rest.then(Rest::default);
     let judgement = Judgement::of(trace, recording.witnesses(), rest.as_ref());
     if flags.json {
-        println!("{}", serde_json::to_string_pretty(&judgement).expect("a judgement is made of texts"));
+        terminal::write_pretty_json(&judgement);
     } else {
         if flags.verbose {
             say!("{}", printable(&judgement.in_full().to_string()));

@@ -7,7 +7,7 @@ use harness::printable::printable;
 
 use super::Exit;
 use crate::compare::{Trace, Unreadable, compare};
-use crate::terminal::say;
+use crate::terminal::{self, say};
 use runner::exit_code;
 
 /// Compare two traces.
@@ -30,7 +30,7 @@ pub(super) struct Flags {
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let comparison = compare(&read(&flags.first, Trace::parse)?, &read(&flags.second, Trace::parse)?);
     if flags.json {
-        println!("{}", serde_json::to_string_pretty(&comparison).expect("a comparison is made of texts"));
+        terminal::write_pretty_json(&comparison);
     } else if comparison.same {
         say!("the same story");
     } else {

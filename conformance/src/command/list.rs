@@ -1,7 +1,5 @@
 //! `volproof list`: the cases and the promises.
 
-use std::io::Write;
-
 use clap::{Args, ValueEnum};
 use contracts::promise::Promise;
 
@@ -75,12 +73,11 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     Ok(if cases.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK })
 }
 
-/// Prints a list. A reader that closes the pipe early has seen enough.
 fn print(text: &str, format: Format) {
-    drop(match format {
-        Format::Human => terminal::out().write_all(text.as_bytes()),
-        Format::Terse | Format::Json => std::io::stdout().write_all(text.as_bytes()),
-    });
+    match format {
+        Format::Human => terminal::write_lines(text.as_bytes()),
+        Format::Terse | Format::Json => terminal::write_text(text.as_bytes()),
+    }
 }
 
 fn list_promises(flags: &Flags) -> u8 {

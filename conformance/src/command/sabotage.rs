@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -22,7 +21,7 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use super::{Exit, report, run, under_ledger};
-use crate::terminal::{note, say};
+use crate::terminal::{self, note, say};
 use runner::dispatch::Ledger;
 use runner::event::{RunRecord, Status};
 use runner::exit_code;
@@ -195,12 +194,7 @@ impl fmt::Display for Row {
 
 fn print(row: &Row, json: bool) {
     match json {
-        // If standard output is closed, the exit code still says what was found.
-        true => drop(writeln!(
-            std::io::stdout(),
-            "{}",
-            serde_json::to_string(row).expect("a row is made of texts")
-        )),
+        true => terminal::write_json(row),
         false => say!("{row}"),
     }
 }

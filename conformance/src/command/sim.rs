@@ -17,7 +17,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Exit;
-use crate::terminal::say;
+use crate::terminal::{self, say};
 use runner::exit_code;
 use runner::report::line::count;
 
@@ -154,7 +154,7 @@ fn print(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
         Found::Panicked => say!("seed {seed}: the simulation panicked"),
         Found::Violated(violated) => {
             let least = ::sim::minimise(*violated);
-            print!("{least}");
+            terminal::write_text(least.to_string().as_bytes());
             if let Some(file) = &flags.trace {
                 write_trace(file, &least).with_context(|| format!("cannot write `{}`", file.display()))?;
                 say!("trace  {}", file.display());
