@@ -60,3 +60,25 @@ fn failure_of_one_case_is_not_the_others() {
     ids.sort_unstable();
     assert_eq!(ids, listed, "{}", ended.told());
 }
+
+/// The order of a run is drawn from its seed, and is the same each time.
+#[test]
+fn shuffled_cases_come_in_an_order_of_the_seed() {
+    if !has_root() {
+        return;
+    }
+    let order = |seed: &str| -> Vec<String> {
+        let ended = run("", &format!("--shuffle --seed {seed} csi::identity"));
+        assert_eq!(ended.code, Some(0), "{}", ended.told());
+        let passed = ended.stdout.lines().filter(|line| line.trim_start().starts_with("PASS"));
+        passed.filter_map(|line| line.split(' ').next_back()).map(str::to_owned).collect()
+    };
+    let orders = ["1", "2", "1"].map(order);
+    assert_eq!(orders[0], orders[2]);
+    assert_ne!(orders[0], orders[1]);
+    let sorted = orders.map(|mut order| {
+        order.sort();
+        order
+    });
+    assert_eq!(sorted[0], sorted[1]);
+}

@@ -67,7 +67,7 @@ impl fmt::Display for NoMatch {
 }
 
 impl Selection {
-    /// The selected cases of `all`, in order.
+    /// The selected cases of `all`, in the order of the filters; those of one filter are in the order of `all`.
     ///
     /// The shard is cut after filtering, by position, so that the shards of one command line are disjoint
     /// and together complete.
@@ -80,12 +80,16 @@ impl Selection {
         if !lost.is_empty() {
             return Err(NoMatch { filters: lost });
         }
-        let wanted =
-            |id: &CaseId| self.filters.is_empty() || self.filters.iter().any(|filter| matches(filter, id));
+        let place = |id: &CaseId| match self.filters.is_empty() {
+            true => Some(0),
+            false => self.filters.iter().position(|filter| matches(filter, id)),
+        };
         let unwanted = |id: &CaseId| self.exclude.iter().any(|filter| matches(filter, id));
         let is_about = |case: &Case| self.about.is_none_or(|about| case.about() == about);
-        let meant = all.iter().zip(&ids).filter(|(case, id)| wanted(id) && !unwanted(id) && is_about(case));
-        let meant = meant.map(|(case, _)| *case);
+        let meant = all.iter().zip(&ids).filter(|(case, id)| !unwanted(id) && is_about(case));
+        let mut meant: Vec<_> = meant.filter_map(|(case, id)| Some((place(id)?, *case))).collect();
+        meant.sort_by_key(|(place, _)| *place);
+        let meant = meant.into_iter().map(|(_, case)| case);
         Ok(match self.shard {
             None => meant.collect(),
             Some(shard) => meant.skip(shard.part - 1).step_by(shard.of).collect(),
@@ -224,6 +228,14 @@ mod tests {
         }
         seen.sort();
         assert_eq!(seen, all.iter().map(|case| case.id()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn cases_come_in_the_order_of_the_filters() {
+        let all = ["one", "two", "three"].map(|name| &*Box::leak(Box::new(sample(name))));
+        let filters = ["three", "o"].map(str::to_owned).to_vec();
+        let chosen = Selection { filters, ..Selection::default() }.choose(&all).expect("each matches");
+        assert_eq!(chosen.iter().map(|case| case.name).collect::<Vec<_>>(), ["three", "one", "two"]);
     }
 
     #[test]

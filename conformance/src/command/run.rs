@@ -65,6 +65,9 @@ pub(super) struct Flags {
     /// The seed of everything random
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Run the cases in an order drawn from the seed, to find what depends on it
+    #[arg(long)]
+    shuffle: bool,
     /// Run each case N times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,

@@ -18,7 +18,9 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
             if !word.contains('=') {
                 words.next();
             }
-        } else if !filters.contains(word) && !["--fail-fast", "--keep", "--rerun"].contains(&word.as_str()) {
+        } else if !filters.contains(word)
+            && !["--fail-fast", "--keep", "--rerun", "--shuffle"].contains(&word.as_str())
+        {
             kept.push(quoted(word));
         }
     }
@@ -32,7 +34,7 @@ mod tests {
     #[test]
     fn command_for_one_case_keeps_the_flags_about_the_driver() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let line = "volproof run --driver-cmd x --report out --since old --shard=1/2 publish --seed 7 --exclude a --fail-fast";
+        let line = "volproof run --driver-cmd x --report out --since old --shard=1/2 publish --seed 7 --shuffle --exclude a --fail-fast";
         let called = Called { words: words(line), start: None };
         let filters = ["publish".to_owned()];
         assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");

@@ -59,7 +59,10 @@ pub(super) async fn prepare(
         away: None,
     };
     // If no case can run with the driver, the report has only its answers.
-    let cases = if main.abilities.are_unusable() { vec![] } else { cases };
+    let mut cases = if main.abilities.are_unusable() { vec![] } else { cases };
+    if flags.shuffle {
+        fastrand::Rng::with_seed(flags.seed).shuffle(&mut cases);
+    }
     for case in cases {
         match skip(&main.ground.missing(&case.needs())) {
             None => plan.cases.push(case),
