@@ -340,8 +340,17 @@ impl Manifest {
             true => [("tier".to_owned(), "gold".to_owned())].into(),
             false => BTreeMap::new(),
         };
-        let volume =
-            VolumeSettings { inline: true, fs_types, mutable_parameters, ..VolumeSettings::default() };
+        let fuse_parameters = match arguments.iter().any(|word| word == "--hostpath") {
+            true => BTreeMap::new(),
+            false => [("backing".to_owned(), "fuse".to_owned())].into(),
+        };
+        let volume = VolumeSettings {
+            inline: true,
+            fs_types,
+            fuse_parameters,
+            mutable_parameters,
+            ..VolumeSettings::default()
+        };
         // `--hostpath` keeps its books in its process, so two nodes would not share volumes.
         let nodes = if arguments.iter().any(|word| word == "--hostpath") { 1 } else { 2 };
         Self { command, volume, nodes, ..Self::bare() }

@@ -124,6 +124,8 @@ size = "64MiB"
 # mount_options = ["nfsvers=4.1"]
 # Handed to CreateVolume unchanged.
 # parameters = { tier = "fast" }
+# More of them for a volume that a daemon of the driver's own serves through FUSE, if not all volumes are such.
+# fuse_parameters = { mounter = "s3fs" }
 # Parameters that ControllerModifyVolume takes, with a value that each may have.
 # mutable_parameters = { tier = "slow" }
 # Whether there are raw block volumes, and volumes with a file system. Asked with CreateVolume if it is not said.

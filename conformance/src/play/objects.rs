@@ -76,6 +76,7 @@ pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
         mount_options: Vec::new(),
         read_only: volume.pv_read_only,
         source: None,
+        fuse: false,
     }
 }
 

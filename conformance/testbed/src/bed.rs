@@ -10,6 +10,7 @@ mod cluster;
 mod containers;
 mod copies;
 mod crash;
+pub(crate) mod daemons;
 mod disks;
 mod driver_holds;
 mod failing_state;
@@ -43,6 +44,7 @@ use std::time::Duration;
 
 use harness::api_server::Provisioned;
 use harness::census;
+use harness::census::process::Process;
 use harness::cgroup::Cgroup;
 use harness::driver::Exit;
 use harness::fault_fs::FaultFs;
@@ -148,6 +150,8 @@ pub(crate) struct Made {
     copies: RefCell<copies::Copies>,
     cluster: cluster::Cluster,
     held: RefCell<Held>,
+    /// Daemons of the driver that the case has stopped.
+    hung: RefCell<Vec<Process>>,
 }
 
 impl Deref for Bed {

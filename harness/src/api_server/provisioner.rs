@@ -45,6 +45,8 @@ pub struct VolumeRequest {
     pub read_only: bool,
     /// The source of the copy.
     pub source: Option<ContentSource>,
+    /// Whether it is made with the manifest's parameters for a FUSE volume, too.
+    pub fuse: bool,
 }
 
 /// The source of a new volume, by the driver's id.
@@ -66,6 +68,7 @@ impl VolumeRequest {
             mount_options: manifest.volume.mount_options.clone(),
             read_only: false,
             source: None,
+            fuse: false,
         }
     }
 }
@@ -313,6 +316,13 @@ impl Provisioner {
         }
     }
 
+    fn parameters(&self, wanted: &VolumeRequest) -> BTreeMap<String, String> {
+        let settings = &self.manifest.volume;
+        let more = wanted.fuse.then_some(&settings.fuse_parameters).into_iter().flatten();
+        let all = settings.parameters.iter().chain(more);
+        all.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
         let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
         // A provisioner that knows no topology of a node asks for none.
@@ -330,7 +340,7 @@ impl Provisioner {
                 .iter()
                 .map(|mode| self.capability(wanted, *mode))
                 .collect(),
-            parameters: self.manifest.volume.parameters.clone().into_iter().collect(),
+            parameters: self.parameters(wanted),
             secrets: self.secrets()?,
             accessibility_requirements: somewhere.then_some(reachable),
             volume_content_source: wanted.source.as_ref().map(ContentSource::message),

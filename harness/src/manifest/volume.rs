@@ -26,6 +26,10 @@ pub struct VolumeSettings {
     /// Parameters of `CreateVolume`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
+    /// More parameters of `CreateVolume`, for a volume that a daemon of the driver's own serves through FUSE. Not needed
+    /// if all volumes are such.
+    #[serde(default)]
+    pub fuse_parameters: BTreeMap<String, String>,
     /// Parameters that `ControllerModifyVolume` takes, with a value that each may have.
     #[serde(default)]
     pub mutable_parameters: BTreeMap<String, String>,
@@ -61,6 +65,7 @@ impl Default for VolumeSettings {
             fs_types: Vec::new(),
             mount_options: Vec::new(),
             parameters: BTreeMap::new(),
+            fuse_parameters: BTreeMap::new(),
             mutable_parameters: BTreeMap::new(),
             existing: Vec::new(),
             inline: false,

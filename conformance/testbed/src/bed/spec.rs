@@ -25,6 +25,8 @@ pub(crate) struct VolumeSpec {
     /// The size, if it is not the manifest's.
     pub(crate) size: Option<u64>,
     pub(crate) source: Option<ContentSource>,
+    /// Whether a daemon of the driver's own is to serve it through FUSE.
+    pub(crate) fuse: bool,
 }
 
 /// A pod as a case wants it.
@@ -75,6 +77,7 @@ impl VolumeSpec {
             gid: None,
             size: None,
             source: None,
+            fuse: false,
         }
     }
 }

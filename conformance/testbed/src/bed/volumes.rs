@@ -52,6 +52,11 @@ impl Bed {
         request.mount_options.clone_from(&spec.mount_options);
         request.size = spec.size.unwrap_or_else(|| self.size_for(&request.fs_type, spec.block));
         request.source.clone_from(&spec.source);
+        request.fuse = spec.fuse;
+        if spec.fuse && !self.manifest().volume.fuse_parameters.is_empty() {
+            // The manifest's are those of the volumes that are disks.
+            request.fs_type.clear();
+        }
         if spec.single_pod {
             request.access_modes = vec![AccessMode::ReadWriteOncePod];
         }

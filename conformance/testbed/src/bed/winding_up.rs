@@ -72,6 +72,7 @@ impl Bed {
         }
         self.made.gates.take().into_values().for_each(|gate| gate.open());
         self.end_disk_faults();
+        self.end_hung_daemons();
         self.state_recovers();
         if self.driver_is_killed()
             && let Err(error) = self.start_driver().await

@@ -72,6 +72,13 @@ impl VolumeBuilder {
         self
     }
 
+    /// Served through FUSE by a daemon of the driver's own, if the driver has such volumes. A volume that is published shows
+    /// whether it is one.
+    pub fn fuse(mut self) -> Self {
+        self.spec.fuse = true;
+        self
+    }
+
     pub fn size(mut self, bytes: u64) -> Self {
         self.spec.size = Some(bytes);
         self
