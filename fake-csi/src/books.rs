@@ -45,6 +45,8 @@ pub enum Backing {
     Directory,
     /// A plain directory that several nodes may write to, like a network share.
     Shared,
+    /// A directory that a daemon of the volume shows through FUSE, like a bucket of objects.
+    Fuse,
 }
 
 /// `access_type` of a capability.

@@ -51,6 +51,17 @@ enum Order {
         /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash, run, garbage.
         fault: String,
     },
+    /// Serve a FUSE volume, for the driver that starts it.
+    #[command(hide = true)]
+    ServeFuse {
+        /// The directory with the volume's files.
+        directory: PathBuf,
+        /// The path to mount them at.
+        at: PathBuf,
+        /// Stay when the volume is unmounted.
+        #[arg(long)]
+        lingers: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,6 +149,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(Order::Fault { state_dir, fault }) => {
             let fault = serde_json::from_str(&fault).context("cannot read the fault")?;
             Ok(runtime.block_on(crate::control::Client::new(&state_dir).fault(fault))?)
+        }
+        Some(Order::ServeFuse { directory, at, lingers }) => {
+            crate::daemon::serve(&directory, &at, lingers).context("cannot serve the volume")
         }
     }
 }

@@ -254,7 +254,7 @@ impl Driver {
 
 /// Whether a path exists, without following a final link.
 pub(crate) fn exists(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok()
+    crate::kernel::mount::look_at(path).is_ok()
 }
 
 impl From<JournalError> for Status {

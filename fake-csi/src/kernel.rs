@@ -1,4 +1,4 @@
-//! The driver's own calls to the kernel: mounts, loop devices and file systems.
+//! The driver's own calls to the kernel: mounts, loop devices, file systems and the daemons of FUSE.
 //!
 //! It shares no code with the volume manager or the harness on purpose: a mistake in shared code would hide from the
 //! judge.
@@ -10,6 +10,7 @@ use std::process::Command;
 
 pub(crate) mod copy;
 pub(crate) mod filesystem;
+pub(crate) mod fuse;
 pub(crate) mod loop_device;
 pub(crate) mod mount;
 

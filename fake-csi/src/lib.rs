@@ -16,6 +16,7 @@ pub mod books;
 mod command;
 pub mod control;
 mod controller;
+mod daemon;
 mod driver;
 mod fault;
 mod garbage;

@@ -596,6 +596,22 @@ sabotages! {
         "CreateVolume of a volume that is there makes it anew."
     InlineStatsEndDriver "inline-stats-end-driver" "DRV-097"
         "NodeGetVolumeStats of an inline volume ends the driver."
+    UnpublishNeedsDaemon "unpublish-needs-daemon" "DRV-184"
+        "NodeUnpublishVolume fails when the FUSE daemon of the volume does not answer."
+    UnpublishWaitsForDaemon "unpublish-waits-for-daemon" "DRV-093"
+        "NodeUnpublishVolume looks at what is mounted at the target, and waits as long as its FUSE daemon hangs."
+    UnstageLeavesDeadMount "unstage-leaves-dead-mount" "DRV-070"
+        "NodeUnstageVolume answers OK and leaves the mount of a FUSE daemon that does not answer."
+    UnstageLeavesDaemon "unstage-leaves-daemon" "DRV-098"
+        "The FUSE daemon of a volume goes on when the volume is unstaged."
+    StageTrustsDeadDaemon "stage-trusts-dead-daemon" "DRV-165"
+        "A mount of a FUSE daemon that has died is taken for the staged volume."
+    StatsWaitForDaemon "stats-wait-for-daemon" "DRV-093"
+        "NodeGetVolumeStats waits as long as the FUSE daemon of the volume hangs."
+    KilledProgramKeepsLock "killed-program-keeps-lock" "DRV-130"
+        "A volume stays claimed when the program that formats it was killed."
+    StageWaitsForEveryDaemon "stage-waits-for-every-daemon" "DRV-093"
+        "NodeStageVolume asks the FUSE daemons of all staged volumes, and waits for one that hangs."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -10,6 +10,7 @@ use csi_proto::v1::volume_capability::access_mode::Mode as WireMode;
 use tonic::Status;
 
 use crate::books::{Access, Capability, Mode};
+use crate::kernel::mount;
 
 /// Bytes of a string, unless the specification has another limit for its field.
 pub(crate) const STRING_LIMIT: usize = 128;
@@ -80,11 +81,9 @@ pub(crate) fn some_path(field: &str, value: &str) -> Result<PathBuf, Status> {
 
 /// A path that must not be a symbolic link: its target is not the path that the caller named.
 pub(crate) fn not_a_link(field: &str, path: &Path) -> Result<(), Status> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => {
-            Err(Status::invalid_argument(format!("{field} `{}` is a symbolic link", path.display())))
-        }
-        _ => Ok(()),
+    match mount::is_link(path) {
+        true => Err(Status::invalid_argument(format!("{field} `{}` is a symbolic link", path.display()))),
+        false => Ok(()),
     }
 }
 

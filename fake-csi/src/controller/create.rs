@@ -216,7 +216,7 @@ impl Driver {
                 File::create(&path).and_then(|file| file.set_len(bytes)).map_err(failed)?;
             }
             Backing::Tmpfs => self.mount_tmpfs(volume)?,
-            Backing::Directory | Backing::Shared => {
+            Backing::Directory | Backing::Shared | Backing::Fuse => {
                 fs::create_dir_all(&path).map_err(failed)?;
                 let open_to_all = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                 fs::set_permissions(&path, open_to_all).map_err(failed)?;

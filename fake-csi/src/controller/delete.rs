@@ -102,7 +102,7 @@ impl Driver {
         match volume.backing {
             Backing::Tmpfs => mount::unmount_all(&path)?,
             Backing::Loop => drop(loop_device::detach_all(&path)?),
-            Backing::Directory | Backing::Shared => {}
+            Backing::Directory | Backing::Shared | Backing::Fuse => {}
         }
         Ok(copy::remove(&path)?)
     }

@@ -175,7 +175,7 @@ fn needs_node(volume: &Volume) -> bool {
     let is_block = |access: &Access| *access == Access::Block;
     match volume.backing {
         Backing::Loop | Backing::Tmpfs => true,
-        Backing::Directory | Backing::Shared => {
+        Backing::Directory | Backing::Shared | Backing::Fuse => {
             volume.capabilities.iter().any(|capability| is_block(&capability.access))
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use linux_raw_sys::general as raw;
 use nix::mount::{MntFlags, MsFlags, umount2};
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
@@ -209,10 +209,9 @@ pub(crate) fn unmount_one(target: &Path, flags: MntFlags) -> Result<(), KernelEr
         .map_err(|errno| KernelError::path("unmount", target, errno))
 }
 
-/// A path that does not exist is no mount point.
+/// A path that does not exist is no mount point. What is mounted there is not asked: a daemon of FUSE may hang.
 pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+    match look_at(path) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
         Err(errno) => Err(KernelError::path("look at", path, errno)),
@@ -235,12 +234,25 @@ pub(crate) fn has_gone_read_only(path: &Path) -> Result<bool, KernelError> {
     Ok(is_for_writing && options.split(',').any(|word| stopped.contains(&word)))
 }
 
+/// What the kernel knows of a path by itself.
+pub(crate) fn look_at(path: &Path) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::INO)
+}
+
+/// Whether a path is a symbolic link.
+pub(crate) fn is_link(path: &Path) -> bool {
+    look_at(path).is_ok_and(|found| {
+        rustix::fs::FileType::from_raw_mode(found.stx_mode.into()) == rustix::fs::FileType::Symlink
+    })
+}
+
 /// Whether both paths show the same file or directory of the same file system.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> Result<bool, KernelError> {
     let identity = |path: &Path| {
-        fs::symlink_metadata(path)
-            .map(|found| (found.dev(), found.ino()))
-            .map_err(|source| KernelError::path("look at", path, source))
+        look_at(path)
+            .map(|found| (found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+            .map_err(|errno| KernelError::path("look at", path, errno))
     };
     Ok(identity(one)? == identity(other)?)
 }

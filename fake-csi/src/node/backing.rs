@@ -11,6 +11,7 @@ use crate::ability::Ability;
 use crate::books::{Access, Backing, Capability, Format, Mode, Staging, Volume};
 use crate::driver::exists;
 use crate::kernel::filesystem::{self, Contents};
+use crate::kernel::fuse;
 use crate::kernel::loop_device::{self, Lifetime, LoopDevice};
 use crate::kernel::mount::{self, Options};
 use crate::sabotage::Sabotage;
@@ -61,6 +62,14 @@ impl NodeService {
             (Access::Mount { flags, .. }, Backing::Directory | Backing::Shared) => {
                 bind_directory(&contents, &staging.path, self.stage_flags(flags))?;
             }
+            (Access::Mount { flags, .. }, Backing::Fuse) => {
+                let lingers = self.driver.breaks(Sabotage::UnstageLeavesDaemon);
+                fuse::start(&contents, &staging.path, lingers)?;
+                let flags = mount_options(self.stage_flags(flags)).flags.per_mount;
+                if !flags.is_empty() {
+                    mount::remount(&staging.path, flags)?;
+                }
+            }
         }
         Ok(())
     }
@@ -78,6 +87,10 @@ impl NodeService {
         if !mount::is_mount_point(&staging.path)? {
             return Ok(false);
         }
+        if volume.backing == Backing::Fuse {
+            let trusts = self.driver.breaks(Sabotage::StageTrustsDeadDaemon);
+            return Ok(trusts || fuse::is_served(&staging.path));
+        }
         if volume.backing != Backing::Loop {
             return Ok(mount::is_same_file(&contents, &staging.path)?);
         }
@@ -90,8 +103,10 @@ impl NodeService {
 
     /// Undoes a complete or partial [`Self::prepare`].
     pub(super) fn unprepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
-        if staging.capability.access != Access::Block {
-            mount::unmount_all(&staging.path)?;
+        match volume.backing {
+            Backing::Fuse => self.end_daemon(volume, staging)?,
+            _ if staging.capability.access != Access::Block => mount::unmount_all(&staging.path)?,
+            _ => {}
         }
         let elsewhere = volume
             .staged
@@ -105,6 +120,22 @@ impl NodeService {
                 .map_err(|error| Status::internal(format!("cannot remove a private directory: {error}")))?;
         }
         Ok(())
+    }
+
+    /// Unmounts a FUSE volume and ends its daemon. One that does not answer is killed first: the unmount could wait for it.
+    fn end_daemon(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
+        let contents = self.driver.contents_of(volume);
+        if mount::is_mount_point(&staging.path)? && !fuse::is_served(&staging.path) {
+            if self.driver.breaks(Sabotage::UnstageLeavesDeadMount) {
+                return Ok(());
+            }
+            fuse::end(&contents, &staging.path)?;
+        }
+        fuse::unmount_all(&staging.path)?;
+        if self.driver.breaks(Sabotage::UnstageLeavesDaemon) {
+            return Ok(());
+        }
+        Ok(fuse::end(&contents, &staging.path)?)
     }
 
     /// The device node of a staged block volume.
@@ -259,7 +290,9 @@ fn suits(backing: Backing, capability: &Capability) -> Result<(), String> {
     match (&capability.access, backing) {
         (Access::Block, Backing::Loop) => Ok(()),
         (Access::Block, _) => Err("only a volume on a loop device can be a raw device".to_owned()),
-        (Access::Mount { .. }, Backing::Loop | Backing::Directory | Backing::Tmpfs) if multi_writer => {
+        (Access::Mount { .. }, Backing::Loop | Backing::Directory | Backing::Tmpfs | Backing::Fuse)
+            if multi_writer =>
+        {
             Err("only a shared directory can be written to from several nodes".to_owned())
         }
         (Access::Mount { fs_type, .. }, Backing::Loop) => {

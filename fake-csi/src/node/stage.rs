@@ -42,7 +42,8 @@ impl NodeService {
 
         let holds = self.driver.breaks(Sabotage::StageHoldsAllVolumes);
         let _all = holds.then(|| self.driver.all_volumes.lock().unwrap_or_else(PoisonError::into_inner));
-        let _claim = self.claim_alone(&request.volume_id)?;
+        self.wait_for_every_daemon()?;
+        let claim = self.claim_alone(&request.volume_id)?;
         let volume = match self.driver.volume(&request.volume_id) {
             Err(_) if self.driver.breaks(Sabotage::NodeAcceptsUnknownVolume) => {
                 return Ok(v1::NodeStageVolumeResponse {});
@@ -66,9 +67,26 @@ impl NodeService {
             finished: false,
             volume_context: without_tokens(&request.volume_context),
         };
-        self.make_staging(&volume, staging)?;
+        if let Err(failure) = self.make_staging(&volume, staging) {
+            if self.driver.breaks(Sabotage::KilledProgramKeepsLock) && failure.message().contains("signal") {
+                std::mem::forget(claim);
+            }
+            return Err(failure);
+        }
         self.driver.create_local_file(&format!("v{}", volume.number))?;
         Ok(v1::NodeStageVolumeResponse {})
+    }
+
+    /// The bug: looks for mounts of daemons that have died, and asks each daemon.
+    fn wait_for_every_daemon(&self) -> Result<(), Status> {
+        if !self.driver.breaks(Sabotage::StageWaitsForEveryDaemon) {
+            return Ok(());
+        }
+        let volumes = self.driver.journal.read(|books| books.volumes.clone())?;
+        let fuse = volumes.values().filter(|volume| volume.backing == Backing::Fuse);
+        fuse.filter_map(|volume| volume.staged.get(&*self.name))
+            .for_each(|staging| drop(rustix::fs::statvfs(&staging.path)));
+        Ok(())
     }
 
     pub(super) fn unstage(

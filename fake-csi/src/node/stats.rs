@@ -8,9 +8,9 @@ use tonic::Status;
 
 use super::NodeService;
 use crate::ability::Ability;
-use crate::books::{Access, Volume};
+use crate::books::{Access, Backing, Volume};
 use crate::kernel::loop_device::LoopDevice;
-use crate::kernel::{KernelError, mount};
+use crate::kernel::{KernelError, fuse, mount};
 use crate::sabotage::Sabotage;
 use crate::size::signed;
 use crate::validate;
@@ -36,6 +36,7 @@ impl NodeService {
             Err(_) if self.driver.breaks(Sabotage::StatsOfAnyPath) => false,
             found => found?,
         };
+        let waits = self.driver.breaks(Sabotage::StatsWaitForDaemon);
         let is_shown = self.is_visible(&volume, &path)? || self.driver.breaks(Sabotage::AlwaysHealthy);
         let condition = self.driver.condition_of(is_shown, "mounted", "no longer mounted");
         let usage = match (is_block, is_shown) {
@@ -49,6 +50,10 @@ impl NodeService {
                 ..Default::default()
             }],
             (false, true) if self.driver.breaks(Sabotage::StatsOfTheHost) => usage_of(Path::new("/"))?,
+            (false, true) if volume.backing == Backing::Fuse && !waits => {
+                let found = fuse::measure(&path);
+                usage(&found.ok_or_else(|| Status::unavailable("the daemon of the volume does not answer"))?)
+            }
             (false, true) => usage_of(&path)?,
         };
         if !is_shown && !self.driver.can(Ability::Condition) {
@@ -113,8 +118,10 @@ impl NodeService {
     }
 
     fn is_visible(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
+        let waits = self.driver.breaks(Sabotage::StatsWaitForDaemon);
         if let Some(target) = volume.targets.get(path) {
-            return self.is_shown(volume, path, target);
+            let is_shown = self.is_shown(volume, path, target)?;
+            return Ok(is_shown && (volume.backing != Backing::Fuse || waits || fuse::is_served(path)));
         }
         match volume.staged.get(&*self.name).filter(|staging| staging.path == path) {
             Some(staging) => self.is_prepared(volume, staging),
@@ -139,8 +146,12 @@ fn in_blocks(usage: v1::VolumeUsage) -> v1::VolumeUsage {
 
 fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {
     let found = rustix::fs::statvfs(path).map_err(|errno| KernelError::path("measure", path, errno))?;
+    Ok(usage(&found))
+}
+
+fn usage(found: &rustix::fs::StatVfs) -> Vec<v1::VolumeUsage> {
     let bytes = |blocks: u64| signed(blocks.saturating_mul(found.f_frsize));
-    Ok(vec![
+    vec![
         v1::VolumeUsage {
             available: bytes(found.f_bavail),
             total: bytes(found.f_blocks),
@@ -153,5 +164,5 @@ fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {
             used: signed(found.f_files.saturating_sub(found.f_ffree)),
             unit: Unit::Inodes.into(),
         },
-    ])
+    ]
 }

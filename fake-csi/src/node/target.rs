@@ -8,9 +8,9 @@ use nix::mount::{MntFlags, MsFlags};
 use tonic::Status;
 
 use super::{NodeService, backing};
-use crate::books::{Access, Staging, Target, Volume};
+use crate::books::{Access, Backing, Staging, Target, Volume};
 use crate::driver::exists;
-use crate::kernel::{KernelError, mount};
+use crate::kernel::{KernelError, fuse, mount};
 use crate::sabotage::Sabotage;
 
 impl NodeService {
@@ -58,7 +58,10 @@ impl NodeService {
                 mount::unmount_one(path, MntFlags::empty())?;
                 drop(fs::remove_dir_all(path));
             }
-            mount::unmount_all(path)?;
+            match volume.backing {
+                Backing::Fuse => self.unmount_fuse(path)?,
+                _ => mount::unmount_all(path)?,
+            }
             if !self.driver.breaks(Sabotage::UnpublishKeepsTarget) {
                 remove_target(path, &target.capability.access)?;
             }
@@ -68,6 +71,18 @@ impl NodeService {
         }
         self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
         Ok(())
+    }
+
+    fn unmount_fuse(&self, path: &Path) -> Result<(), Status> {
+        if mount::is_mount_point(path)? {
+            if self.driver.breaks(Sabotage::UnpublishNeedsDaemon) && !fuse::is_served(path) {
+                return Err(Status::internal("the transport endpoint at target_path is not connected"));
+            }
+            if self.driver.breaks(Sabotage::UnpublishWaitsForDaemon) {
+                drop(fs::metadata(path));
+            }
+        }
+        Ok(fuse::unmount_all(path)?)
     }
 
     /// Sabotages that damage more than the target.

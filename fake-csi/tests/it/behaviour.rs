@@ -129,7 +129,8 @@ fn volume_of_every_backing_and_file_system_passes_its_whole_life() {
         for fs_type in ["ext4", "xfs", "btrfs"] {
             whole_life(&mut csi, (&staging, &target), mounted(fs_type, WRITER), "loop").await;
         }
-        for backing in ["tmpfs", "directory", "shared"] {
+        let fuse = Path::new("/dev/fuse").exists().then_some("fuse");
+        for backing in ["tmpfs", "directory", "shared"].into_iter().chain(fuse) {
             whole_life(&mut csi, (&staging, &target), mounted("", WRITER), backing).await;
         }
         world.assert_clean().await;

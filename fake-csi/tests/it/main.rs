@@ -8,6 +8,7 @@
 mod abilities;
 mod bad_input;
 mod behaviour;
+mod daemons;
 mod lifecycle;
 mod nodes;
 mod promises;

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 87] = [
+const FOUND_BY_CASES: [&str; 95] = [
     "capability-after-create",
     "capacity-minimum-too-large",
     "capacity-of-any-place",
@@ -114,6 +114,7 @@ const FOUND_BY_CASES: [&str; 87] = [
     "inline-ignores-read-only",
     "inline-stats-end-driver",
     "inline-volumes-share",
+    "killed-program-keeps-lock",
     "list-tells-source-size",
     "list-without-condition",
     "member-forgets-group",
@@ -145,19 +146,26 @@ const FOUND_BY_CASES: [&str; 87] = [
     "snapshot-shares-files",
     "stage-formats-after-read-error",
     "stage-holds-all-volumes",
+    "stage-trusts-dead-daemon",
     "stage-trusts-failed-format",
+    "stage-waits-for-every-daemon",
     "stats-aborted-when-busy",
     "stats-call-inodes-bytes",
     "stats-leak-descriptor",
     "stats-leave-file",
     "stats-remember",
+    "stats-wait-for-daemon",
     "unpublish-empties-busy-target",
     "unpublish-forgets-neighbour",
+    "unpublish-needs-daemon",
     "unpublish-refuses-read-only",
     "unpublish-removes-parent",
+    "unpublish-waits-for-daemon",
     "unpublish-waits-for-sync",
     "unready-later",
     "unstage-counts-calls",
+    "unstage-leaves-daemon",
+    "unstage-leaves-dead-mount",
 ];
 
 macro_rules! chapters {

@@ -39,4 +39,13 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI has the caller repeat what failed, and says nothing of the reason; a volume that never recovers needs hands",
         &["longhorn/longhorn#12006"],
     ),
+    must(
+        "DRV-165",
+        "a volume whose file system does not answer any more, since its FUSE daemon has died, is not published",
+        csi(
+            "NodePublishVolume, volume_capability",
+            "SP MUST ensure the CO can use the published volume as described",
+        ),
+        &["ceph/ceph-csi#2634", "kubernetes-sigs/alibaba-cloud-csi-driver#923"],
+    ),
 ];
