@@ -6,6 +6,7 @@ mod capacity;
 mod claims;
 mod copies;
 mod crashes;
+mod daemons;
 mod data;
 mod device;
 mod fields;
