@@ -439,7 +439,9 @@ impl Node {
         let (stream, _) = tokio::time::timeout(READY, accepting).await.map_err(not_ready)??;
         let journal = self.journal().clone();
         let conversation = Conversation::begin(stream, move |notice| notice::record(&journal, notice));
-        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A later pod with the uid of a deleted one has containers.
+        gone.retain(|uid| self.pods().any(|pod| pod.meta.uid == *uid));
         let running = Arc::new(Running { group, exit, conversation, effects });
         let ready = running.conversation.ask(Order::Start { gone });
         let answered = tokio::time::timeout(READY, ready).await.map_err(not_ready)?;
