@@ -5,14 +5,14 @@
 
 mod step;
 
-use api::Bytes;
+use api::{Bytes, Kind};
 use harness::manifest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{manifest, names, yaml};
 
-pub(crate) use step::{Action, Step};
+pub(crate) use step::{Action, State, Step};
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -170,6 +170,14 @@ impl Scenario {
             let maps: Vec<&str> = self.config_maps.iter().map(manifest::name).collect();
             known("config map", step.label.as_deref().unwrap_or_default(), &maps)?;
         }
+        if let Some(fault) = &step.request {
+            let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+            fault.kind.iter().try_for_each(|kind| known("kind", kind, &kinds))?;
+            fault.verb.iter().try_for_each(|verb| known("verb", verb, VERBS))?;
+        }
+        if let Some(pod) = step.rule.as_ref().and_then(|rule| rule.pod.as_deref()) {
+            known("pod", pod, &self.pod_names())?;
+        }
         for method in step.rule.iter().map(|rule| &rule.method).chain(&step.method) {
             known("method", method, METHODS)?;
         }
@@ -237,7 +245,7 @@ const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"
 
 const POLICIES: &[&str] = &["None", "File", "ReadWriteOnceWithFSType"];
 
-/// The calls a node makes.
+/// The calls that a node and the controllers make.
 const METHODS: &[&str] = &[
     "NodeStageVolume",
     "NodeUnstageVolume",
@@ -247,7 +255,17 @@ const METHODS: &[&str] = &[
     "NodeGetVolumeStats",
     "NodeGetCapabilities",
     "NodeGetInfo",
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "ControllerExpandVolume",
+    "CreateVolume",
+    "DeleteVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
 ];
+
+/// The verbs of requests to the API.
+const VERBS: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete", "token"];
 
 /// Refuses an unknown word.
 pub(crate) fn known(what: &str, word: &str, words: &[&str]) -> Result<(), Bad> {

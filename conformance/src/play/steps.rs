@@ -3,14 +3,15 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use api::{Claim, ConfigMap, Pod, Volume};
+use api::{Claim, ConfigMap, Kind, Pod, Volume};
+use harness::api_server::Disturbance;
 use harness::journal::{Edge, Journal};
 use harness::node::{Node, NodeError};
 use serde_json::json;
 use testbed::failure::chain;
 
 use super::manifest;
-use super::scenario::{Action, Step};
+use super::scenario::{Action, State, Step};
 use super::world::{NAMESPACE, World, or_null};
 
 /// The default time limit of a wait: longer than a pod waits for its volumes, and than a call may take. While nothing is
@@ -29,10 +30,16 @@ pub(super) fn in_a_line(step: &Step) -> String {
     let number = |value: Option<u64>, unit: &str| value.map(|value| format!("{value} {unit}"));
     words.extend(step.pod.clone());
     words.extend(step.volume.clone());
+    words.extend(step.uid.clone());
+    words.extend(step.state.map(|state| state.as_str().to_owned()));
+    words.extend(
+        step.request.iter().flat_map(|fault| fault.verb.clone().into_iter().chain(fault.kind.clone())),
+    );
     words.extend(step.label.clone());
     words.extend(step.method.clone());
     words.extend(step.count.map(|count| format!("×{count}")));
     words.extend(step.rule.as_ref().map(|rule| rule.method.clone()));
+    words.extend(step.rule.as_ref().and_then(|rule| rule.pod.clone()));
     words.extend(number(step.size_mi, "Mi"));
     words.extend(number(step.ms, "ms"));
     words.extend(step.cmd.as_ref().and_then(|cmd| Some(cmd.lines().next()?.chars().take(60).collect())));
@@ -45,8 +52,11 @@ pub(super) fn takes_no_time(step: &Step) -> bool {
     use Action as A;
     match step.action {
         A::AddPod | A::RemovePod | A::TerminatePod | A::SyncPod => true,
-        A::Inject | A::Snapshot | A::Restart | A::KillDriver | A::Expand | A::UpdateConfigMap | A::Sh => true,
-        A::WaitMounted | A::WaitUnmounted | A::WaitIdle | A::WaitRpc | A::StartDriver | A::Sleep => false,
+        A::Inject | A::DisturbApi | A::HealApi | A::Snapshot => true,
+        A::Restart | A::KillNode | A::StartNode | A::KillDriver => true,
+        A::Expand | A::UpdateConfigMap | A::Sh => true,
+        A::WaitMounted | A::WaitUnmounted | A::WaitIdle | A::WaitState => false,
+        A::WaitRpc | A::StartDriver | A::Sleep => false,
     }
 }
 
@@ -63,13 +73,24 @@ impl World {
             Action::WaitUnmounted => return self.wait_unmounted(step).await,
             Action::WaitIdle => return self.wait_idle(step).await,
             Action::WaitRpc => return self.wait_rpc(step).await,
+            Action::WaitState => return self.wait_state(step).await,
             Action::Inject => self.inject(step),
+            Action::DisturbApi => self.disturb_api(step),
+            Action::HealApi => {
+                self.api_server.calm();
+                Ok(())
+            }
             Action::Snapshot => {
                 self.come_to_rest().await;
                 self.snapshot(step.label.as_deref().unwrap_or_default()).await;
                 Ok(())
             }
             Action::Restart => self.restart(step).await,
+            Action::KillNode => {
+                self.kill_node(step).await;
+                Ok(())
+            }
+            Action::StartNode => self.start_node(step).await,
             Action::KillDriver => {
                 self.stop_driver().await;
                 Ok(())
@@ -91,7 +112,10 @@ impl World {
         let root = Self::root_path(&self.layout).to_string_lossy().into_owned();
         let document = self.scenario.pods.iter().find(|document| manifest::name(document) == name);
         let document = document.ok_or_else(|| vec![format!("there is no pod `{name}`")])?;
-        let pod = manifest::pod(document, &root).map_err(|error| chain(&error))?;
+        let mut pod = manifest::pod(document, &root).map_err(|error| chain(&error))?;
+        if let Some(uid) = &step.uid {
+            pod.meta.uid.clone_from(uid);
+        }
         let uid = self.node.add_pod(pod).map_err(|error| chain(&error))?.meta.uid.clone();
         self.log.pod_added(name, self.time.now());
         self.appeared.push(uid);
@@ -154,6 +178,38 @@ impl World {
         failure
     }
 
+    async fn wait_state(&mut self, step: &Step) -> Option<Failure> {
+        let wanted = step.state.unwrap_or(State::Absent);
+        let volume = step.volume.clone().unwrap_or_default();
+        let pod = step.pod.clone();
+        let of = pod.as_ref().map_or_else(String::new, |pod| format!(" for `{pod}`"));
+        let what = format!("the volume `{volume}` is not {}{of}", wanted.as_str());
+        let done = async move |world: &mut Self| {
+            let dump = world.node.dump().await.ok()?;
+            let handle = world.journal.symbols().handle(&volume)?;
+            let is_of_volume = |name: &str| name.ends_with(&format!("^{handle}"));
+            // An attempt under way is written down as uncertain, too.
+            let busy = dump.running.iter().any(|running| running.split(' ').nth(1).is_some_and(is_of_volume));
+            let mut entries = dump.actual.iter().filter(|(key, _)| is_of_volume(key));
+            let entry = entries.find(|(key, _)| match (&pod, key.strip_prefix("pod ")) {
+                (None, of_a_pod) => of_a_pod.is_none(),
+                (Some(pod), Some(rest)) => {
+                    let uid = rest.split(' ').next().unwrap_or_default();
+                    world.journal.symbols().pod(uid) == *pod
+                }
+                (Some(_), None) => false,
+            });
+            let is = match entry.map(|(_, state)| state) {
+                None => State::Absent,
+                Some(state) if state.contains("Uncertain") => State::Uncertain,
+                Some(state) if state.starts_with("DeviceNotMounted") => State::Absent,
+                Some(_) => State::Mounted,
+            };
+            (is == wanted && !(busy && is == State::Uncertain)).then_some(())
+        };
+        self.wait(step, &what, done).await
+    }
+
     async fn wait_rpc(&mut self, step: &Step) -> Option<Failure> {
         let method = step.method.clone().unwrap_or_default();
         let edge = if step.kind.as_deref() == Some("end") { Edge::End } else { Edge::Start };
@@ -208,28 +264,54 @@ impl World {
         Ok(())
     }
 
+    fn disturb_api(&self, step: &Step) -> Result<(), Vec<String>> {
+        let fault = step.request.clone().unwrap_or_default();
+        let kind = fault.kind.and_then(|kind| Kind::ALL.iter().find(|known| known.as_str() == kind).copied());
+        self.api_server.disturb(Disturbance {
+            kind,
+            verb: fault.verb.unwrap_or_default(),
+            delay: Duration::from_millis(fault.delay_ms),
+            unavailable: fault.unavailable,
+            times: fault.times,
+        });
+        Ok(())
+    }
+
     async fn restart(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        self.kill_node(step).await;
+        let dropped = step.drop_pods.clone().unwrap_or_default();
+        let volumes = step.drop_volumes.clone().unwrap_or_default();
+        let lost = self.drop_objects(&dropped, &volumes);
+        self.start_node(step).await?;
+        lost
+    }
+
+    /// Kills the node where it stands. With `registerAfterMs` its driver is withdrawn before.
+    async fn kill_node(&mut self, step: &Step) {
         if let Some(proxy) = self.try_proxy() {
             // The call in whose moment the node dies reaches the driver. What it led to would have come later.
             proxy.let_in();
         }
         self.come_to_rest().await;
         self.snapshot("before restart").await;
-        let after = step.register_after_ms.unwrap_or_default();
-        if after > 0 {
+        if step.register_after_ms.unwrap_or_default() > 0 {
             self.withdraw();
         }
         self.node.kill().await;
         self.log.node_was_killed();
-        let dropped = step.drop_pods.clone().unwrap_or_default();
         // A dead node cannot report that these pods are gone.
         self.leaving.clear();
-        let volumes = step.drop_volumes.clone().unwrap_or_default();
-        let lost = self.drop_objects(&dropped, &volumes);
+    }
+
+    async fn start_node(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let after = step.register_after_ms.unwrap_or_default();
+        if after > 0 && step.action == Action::StartNode {
+            self.withdraw();
+        }
         let restart = json!({
             "driver_registered_after_ms": after,
-            "dropped_pods": or_null(dropped),
-            "dropped_volume_objects": or_null(volumes),
+            "dropped_pods": or_null(step.drop_pods.clone().unwrap_or_default()),
+            "dropped_volume_objects": or_null(step.drop_volumes.clone().unwrap_or_default()),
         });
         self.log.line("restart", restart);
         self.expect_registration();
@@ -243,7 +325,7 @@ impl World {
             }
             _ => self.announce_at = Some(self.time.now() + Duration::from_millis(after)),
         }
-        lost
+        Ok(())
     }
 
     /// Takes objects away while the node is down. Those that went before are gone as well.

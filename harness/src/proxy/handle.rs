@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api::clock::Instant;
 use bytes::Bytes;
+use contracts::rule::place::Place;
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -26,6 +27,9 @@ use super::rule::{Gate, Rule, Rules};
 use super::unreadable::unreadable;
 use crate::journal::{Journal, Outcome};
 use crate::ledger::Ledger;
+
+/// Bytes that are no message of any call.
+const GARBLED: &[u8] = b"\xff\xff\xff";
 
 /// The server: it takes calls of every path.
 #[derive(Debug, Clone)]
@@ -98,6 +102,8 @@ impl Front {
         let method = path.path().rsplit('/').next().unwrap_or_default();
         let shown = self.confide(path.path(), &message);
         let handle = shown.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let target = ["targetPath", "volumePath"].iter().find_map(|field| shown.get(field)?.as_str());
+        let pod = target.and_then(|target| Place::of(target)?.pod()).unwrap_or_default().to_owned();
         let deadline = deadline(&metadata);
         self.journal.called_by(method, self.caller);
         // Recorded first: everything that the driver does for the call comes after this line.
@@ -115,13 +121,19 @@ impl Front {
         self.pauses.door(method, sprung).await;
         let message = self.pauses.without_staging(method, message);
         let symbol = self.journal.symbols().volume(&handle);
-        let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
+        let (rule, gate) =
+            self.rules.take(method, [&handle, &symbol], [&pod, &self.journal.symbols().pod(&pod)]).unzip();
         record.rule = rule.as_ref().map(Rule::text);
         let rule = rule.unwrap_or_default();
+        let garbled = rule.garbled;
         let (answer, first) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
         record.rule.iter_mut().for_each(|text| text.push_str(&first.suffix()));
         let answer = answer.map(|answer| self.pauses.without_hidden(method, answer));
-        record.end(path.path(), &answer);
+        match garbled {
+            // Recorded as the caller understands it.
+            true => record.end(path.path(), &Err(Status::internal("injected: no message"))),
+            false => record.end(path.path(), &answer),
+        }
         answer
     }
 
@@ -165,6 +177,7 @@ impl Front {
         }
         self.pauses.pause(rule.after_ms).await;
         let answer = match code {
+            _ if rule.garbled => Ok(Response::new(Bytes::from_static(GARBLED))),
             Some("OK") => answer.or_else(|_| Ok(Response::new(Bytes::new()))),
             Some(code) => {
                 let code = code_from_name(code).unwrap_or(tonic::Code::Unknown);

@@ -36,6 +36,12 @@ pub struct Rule {
     /// Only calls for this volume, by its handle or its symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// Only calls with a target of this pod, by its name or UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Replace the answer by bytes that are no message.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub garbled: bool,
     /// Send the request a second time after the first answer.
     #[serde(default)]
     pub duplicate: bool,
@@ -99,9 +105,13 @@ impl Rule {
     /// The rule's text in a trace.
     pub(super) fn text(&self) -> String {
         let Self { code, delay_ms, after_ms, forward, hang, .. } = self;
-        let code = code.as_deref().unwrap_or_default();
+        // The code that the caller understands.
+        let code = if self.garbled { "Internal" } else { code.as_deref().unwrap_or_default() };
         let duplicate = if self.duplicate { " duplicate=true" } else { "" };
-        format!("code={code} delay={delay_ms} after={after_ms} forward={forward} hang={hang}{duplicate}")
+        let garbled = if self.garbled { " garbled=true" } else { "" };
+        format!(
+            "code={code} delay={delay_ms} after={after_ms} forward={forward} hang={hang}{duplicate}{garbled}"
+        )
     }
 }
 
@@ -166,12 +176,19 @@ impl Rules {
         self.all().retain(|active| !method.is_empty() && active.rule.method != method);
     }
 
-    /// Takes the rule for a call and counts the call. A volume has two names: its handle and its symbol.
-    pub(super) fn take(&self, method: &str, volume: [&str; 2]) -> Option<(Rule, Option<Gate>)> {
+    /// Takes the rule for a call and counts the call. A volume has two names, its handle and its symbol, and a pod its UID
+    /// and its name.
+    pub(super) fn take(
+        &self,
+        method: &str,
+        volume: [&str; 2],
+        pod: [&str; 2],
+    ) -> Option<(Rule, Option<Gate>)> {
         let mut all = self.all();
         let meant = |active: &Active| {
             let of_volume = active.rule.volume.as_deref().is_none_or(|wanted| volume.contains(&wanted));
-            active.rule.method == method && of_volume && active.left != Some(0)
+            let of_pod = active.rule.pod.as_deref().is_none_or(|wanted| pod.contains(&wanted));
+            active.rule.method == method && of_volume && of_pod && active.left != Some(0)
         };
         let latest = all.iter().rposition(meant)?;
         let first = all.iter().position(|active| meant(active) && active.left.is_some()).unwrap_or(latest);

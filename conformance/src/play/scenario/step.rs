@@ -37,6 +37,13 @@ pub(crate) struct Step {
     pub(crate) volume: Option<String>,
     #[serde(default)]
     pub(crate) size_mi: Option<u64>,
+    /// The UID of the pod, if it is to be another than its name says.
+    #[serde(default)]
+    pub(crate) uid: Option<String>,
+    #[serde(default)]
+    pub(crate) state: Option<State>,
+    #[serde(default)]
+    pub(crate) request: Option<ApiFault>,
     #[serde(default)]
     pub(crate) cmd: Option<String>,
     #[serde(default)]
@@ -57,11 +64,16 @@ pub(crate) enum Action {
     WaitMounted,
     WaitUnmounted,
     WaitIdle,
+    WaitState,
     Inject,
+    DisturbApi,
+    HealApi,
     #[serde(rename = "waitRPC")]
     WaitRpc,
     Snapshot,
     Restart,
+    KillNode,
+    StartNode,
     KillDriver,
     StartDriver,
     Expand,
@@ -70,15 +82,58 @@ pub(crate) enum Action {
     Sh,
 }
 
+/// The state of a volume in the node's books, or of a pod's share of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum State {
+    /// Not in the books.
+    Absent,
+    /// It may be staged, or mounted for the pod.
+    Uncertain,
+    /// It is staged, or mounted for the pod.
+    Mounted,
+}
+
+impl State {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Uncertain => "uncertain",
+            Self::Mounted => "mounted",
+        }
+    }
+}
+
+/// A fault of requests to the API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ApiFault {
+    /// The kind of object; without it all.
+    pub(crate) kind: Option<String>,
+    /// The verb; without it all.
+    pub(crate) verb: Option<String>,
+    /// Answer after so long.
+    pub(crate) delay_ms: u64,
+    /// Do not answer, for this reason.
+    pub(crate) unavailable: Option<String>,
+    /// For so many requests; without it until `healApi`.
+    pub(crate) times: Option<u32>,
+}
+
 impl Step {
     /// The keys this step needs, and those it may have beside them.
     fn keys(&self) -> (&'static [&'static str], &'static [&'static str]) {
         match self.action {
-            Action::AddPod | Action::TerminatePod | Action::SyncPod => (&["pod"], &[]),
+            Action::AddPod => (&["pod"], &["uid"]),
+            Action::TerminatePod | Action::SyncPod => (&["pod"], &[]),
             Action::RemovePod => (&["pod"], &["force"]),
             Action::WaitMounted | Action::WaitUnmounted => (&["pod"], &["timeoutMs"]),
             Action::WaitIdle => (&[], &["timeoutMs"]),
+            Action::WaitState => (&["volume", "state"], &["pod", "timeoutMs"]),
             Action::Inject => (&["rule"], &[]),
+            Action::DisturbApi => (&["request"], &[]),
+            Action::HealApi | Action::KillNode => (&[], &[]),
+            Action::StartNode => (&[], &["registerAfterMs"]),
             Action::WaitRpc => (&["method"], &["count", "kind", "timeoutMs"]),
             Action::Snapshot => (&[], &["label"]),
             Action::Restart => (&[], &["dropPods", "dropVolumes", "registerAfterMs"]),
@@ -106,6 +161,9 @@ impl Step {
             ("registerAfterMs", self.register_after_ms.is_some()),
             ("volume", self.volume.is_some()),
             ("sizeMi", self.size_mi.is_some()),
+            ("uid", self.uid.is_some()),
+            ("state", self.state.is_some()),
+            ("request", self.request.is_some()),
             ("cmd", self.cmd.is_some()),
             ("ms", self.ms.is_some()),
         ];
