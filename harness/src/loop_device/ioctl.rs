@@ -49,6 +49,15 @@ pub(super) fn set_direct_io(device: RawFd, on: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(device, raw::LOOP_SET_DIRECT_IO as _, libc::c_ulong::from(on)) })
 }
 
+/// Takes back that a device is read-only. Attaching a file does not.
+pub(super) fn allow_writes(device: RawFd) -> io::Result<()> {
+    /// `_IO(0x12, 93)`, which no crate has.
+    const BLKROSET: u32 = 0x125d;
+    let read_only: libc::c_int = 0;
+    // SAFETY: BLKROSET reads one int.
+    check(unsafe { libc::ioctl(device, BLKROSET as _, std::ptr::from_ref(&read_only)) })
+}
+
 fn empty() -> raw::loop_info64 {
     raw::loop_info64 {
         lo_device: 0,

@@ -104,6 +104,18 @@ pub(crate) fn numbers() -> Vec<u32> {
     names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
 }
 
+/// Makes loop devices that are free writable again. A driver that has made one read-only leaves it so to the next user,
+/// who can neither write to it nor mount it.
+pub fn free_from_read_only() {
+    let is_read_only = |number: &u32| {
+        fs::read_to_string(format!("/sys/block/loop{number}/ro")).is_ok_and(|ro| ro.trim() == "1")
+    };
+    for number in numbers().into_iter().filter(is_read_only).filter(|number| !is_bound(*number)) {
+        // Without the right to do so it stays as it is.
+        drop(File::open(node(number)).and_then(|device| ioctl::allow_writes(device.as_raw_fd())));
+    }
+}
+
 /// The newest attachment of any disk on this machine: later ones have greater numbers.
 pub fn latest_sequence() -> Option<u64> {
     let disks = fs::read_dir("/sys/block").ok()?;

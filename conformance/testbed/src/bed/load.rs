@@ -1,6 +1,5 @@
 //! The size of a driver and its node, counted before and after many volumes have come and gone.
 
-use harness::loop_device::table;
 use harness::observe;
 
 use super::{Bed, Result, StepError};
@@ -43,7 +42,7 @@ impl Bed {
             processes: count(size.processes),
             memory: self.driver_memory()?,
             mounts: count(mounts.len()),
-            loops: count(table::bound().len()),
+            loops: count(self.driver_loops().len()),
             files: count(self.driver_files()?),
         })
     }

@@ -8,6 +8,7 @@ use contracts::event::{Lifecycle, Role};
 use harness::cgroup::Cgroup;
 use harness::driver::{DriverError, PreparationError};
 use harness::journal::{Claiming, Journal, Witness};
+use harness::loop_device::table;
 use harness::manifest::{Manifest, Secrets, Sensitive};
 use harness::masks::SHORTEST;
 use harness::observe::MountWatch;
@@ -25,6 +26,8 @@ use crate::message::{Abilities, Orders, Refusal};
 impl Bed {
     /// Puts everything up, and waits until the node has taken the driver.
     pub async fn put_up(orders: &Orders, sandbox: &Sandbox, abilities: &Abilities) -> Result<Self, Refusal> {
+        // The driver of an earlier case may have left one read-only, which is no fault of this one.
+        table::free_from_read_only();
         let foreign = Foreign::of(orders)?;
         let journal = journal(orders, sandbox, foreign.as_ref())?;
         let cgroup = limits::of_driver(orders, sandbox);

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rooted("loops::options_reach_the_kernel", options_reach_the_kernel),
         rooted("loops::a_held_device_names_its_holder", a_held_device_names_its_holder),
         rooted("loops::an_unlocked_device_is_free_for_the_next", an_unlocked_device_is_free_for_the_next),
+        rooted("loops::a_free_device_that_was_made_read_only_is_writable", a_free_device_is_writable),
     ]
 }
 
@@ -40,6 +41,22 @@ fn many_threads_get_a_device_each() -> Result<(), Failed> {
             });
         }
     });
+    Ok(())
+}
+
+fn a_free_device_is_writable() -> Result<(), Failed> {
+    let numbers = std::fs::read_dir("/sys/block")?.flatten().filter_map(|disk| {
+        let name = disk.file_name().into_string().ok()?;
+        name.strip_prefix("loop")?.parse::<u32>().ok()
+    });
+    // The kernel gives out the lowest number that is free: the highest is not taken meanwhile.
+    let Some(number) = numbers.max().filter(|number| !table::is_bound(*number)) else { return Ok(()) };
+    let device = format!("/dev/loop{number}");
+    assert!(std::process::Command::new("blockdev").args(["--setro", &device]).status()?.success());
+    let is_read_only = || std::fs::read_to_string(format!("/sys/block/loop{number}/ro"));
+    assert_eq!(is_read_only()?.trim(), "1");
+    table::free_from_read_only();
+    assert_eq!(is_read_only()?.trim(), "0");
     Ok(())
 }
 
