@@ -181,7 +181,13 @@ impl Shared {
         Claims { not_undone, ..self.claims.borrow().clone() }
     }
 
-    fn claims(&self, contract: &'static str, method: &str, broken: Option<String>, at: Place) -> Result {
+    pub(super) fn claims(
+        &self,
+        contract: &'static str,
+        method: &str,
+        broken: Option<String>,
+        at: Place,
+    ) -> Result {
         let strength = promise::find(contract).map_or(Strength::Must, |promise| promise.strength);
         let mut claims = self.claims.borrow_mut();
         let method = method.to_owned();

@@ -22,7 +22,7 @@ use super::{Answer, Cx, Doing, Shared, Volume};
 use crate::bed::StepError;
 use crate::bed::node_calls::{NodeUse, VolumeFields, mounts_at};
 use crate::dead_end::UNDOES;
-use crate::failure::Result;
+use crate::failure::{Result, place};
 
 pub use other_directory::OtherDirectory;
 pub use sizes::FileSystem;
@@ -342,14 +342,14 @@ impl NodeCalls {
     #[track_caller]
     pub fn undo_publish(&self, target: &str) -> impl Future<Output = Result> {
         let at = Location::caller();
-        async move { self.undone(at, || self.unpublish(target)).await }
+        async move { self.unpublished(target, at).await }
     }
 
     /// Unstages the volume, which is published nowhere on the node, if the driver stages.
     #[track_caller]
     pub fn undo_stage(&self) -> impl Future<Output = Result> {
         let at = Location::caller();
-        async move { self.undone(at, || self.unstage()).await }
+        async move { self.unstaged(at).await }
     }
 
     /// Unpublishes and unstages the volume.
@@ -357,9 +357,36 @@ impl NodeCalls {
     pub fn tear_down(&self, target: &str) -> impl Future<Output = Result> {
         let at = Location::caller();
         async move {
-            self.undone(at, || self.unpublish(target)).await?;
-            self.undone(at, || self.unstage()).await
+            self.unpublished(target, at).await?;
+            self.unstaged(at).await
         }
+    }
+
+    /// Unpublishes, and finds that nothing is mounted at the target. The rules of DRV-060 and DRV-070 judge the node's calls
+    /// only, so those of a case are judged here.
+    async fn unpublished(&self, target: &str, at: &'static Location<'static>) -> Result {
+        self.undone(at, || self.unpublish(target)).await?;
+        let cause = "NodeUnpublishVolume answered OK, and its target is still mounted.";
+        self.is_unmounted("DRV-060", "NodeUnpublishVolume", &self.target(target), cause, at)
+    }
+
+    async fn unstaged(&self, at: &'static Location<'static>) -> Result {
+        self.undone(at, || self.unstage()).await?;
+        let cause = "NodeUnstageVolume answered OK, and the staging path is still mounted.";
+        self.is_unmounted("DRV-070", "NodeUnstageVolume", &self.staging(), cause, at)
+    }
+
+    fn is_unmounted(
+        &self,
+        promise: &'static str,
+        method: &str,
+        path: &Path,
+        cause: &str,
+        at: &'static Location<'static>,
+    ) -> Result {
+        let doing = self.begin("the mounts", path, at);
+        let is_mounted = !doing.done(mounts_at(path))?.is_empty();
+        self.shared.claims(promise, method, is_mounted.then(|| cause.to_owned()), place(at))
     }
 
     /// Finds that a call which undoes another succeeds. A kernel may need a moment until a mount is free, so a refused
