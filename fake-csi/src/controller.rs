@@ -11,7 +11,7 @@ use crate::ability::Ability;
 use crate::driver::Driver;
 use crate::sabotage::Sabotage;
 
-mod attach;
+pub(crate) mod attach;
 pub(crate) mod create;
 mod delete;
 mod expand;

@@ -49,6 +49,8 @@ pub(crate) struct Driver {
     pub(crate) all_volumes: Mutex<()>,
     counter: AtomicU64,
     seen: Mutex<BTreeSet<String>>,
+    /// Bytes that a sabotage alone takes from the capacity for ever.
+    lost: AtomicU64,
     /// Filled by a sabotage alone.
     measured: Mutex<BTreeMap<String, Vec<VolumeUsage>>>,
 }
@@ -77,6 +79,7 @@ impl Driver {
             all_volumes: Mutex::default(),
             counter: AtomicU64::default(),
             seen: Mutex::default(),
+            lost: AtomicU64::default(),
             measured: Mutex::default(),
         };
         driver.refuse_lock_of_the_dead()?;
@@ -133,6 +136,32 @@ impl Driver {
     /// Whether a volume was detached since the driver started.
     pub(crate) fn has_detached(&self) -> bool {
         self.has_seen("a detached volume")
+    }
+
+    /// The bug: bytes are taken from the capacity, and never given back.
+    pub(crate) fn lose(&self, sabotage: Sabotage, bytes: u64) {
+        if self.breaks(sabotage) {
+            self.lost.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The bug: the record of a volume is written anew without its targets.
+    pub(crate) fn forget_targets(&self, sabotage: Sabotage, id: &str) -> Result<(), Status> {
+        if self.breaks(sabotage) {
+            self.use_volume(id, |volume| volume.targets.clear())?;
+        }
+        Ok(())
+    }
+
+    /// The bug: a call leaves a file in the directory for temporary files.
+    pub(crate) fn leave_temporary_file(&self, sabotage: Sabotage) {
+        if self.breaks(sabotage) {
+            drop(std::fs::write(format!("/tmp/fake-csi-{}-{}", std::process::id(), self.count()), ""));
+        }
     }
 
     /// The bug: a volume has the statistics for ever that it had first.

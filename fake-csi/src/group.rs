@@ -88,7 +88,24 @@ impl Driver {
         if !group.created {
             self.fill_group(&group, work)?;
         }
-        Ok(v1::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(self.describe_group(&group)?) })
+        let mut described = self.describe_group(&group)?;
+        if group.created {
+            self.spoil_repeated(&mut described);
+        }
+        Ok(v1::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(described) })
+    }
+
+    /// The bugs: a repeated call describes the group otherwise.
+    fn spoil_repeated(&self, described: &mut v1::VolumeGroupSnapshot) {
+        if self.breaks(Sabotage::GroupAgainIsNotReady) {
+            described.ready_to_use = false;
+        }
+        if self.breaks(Sabotage::GroupAgainMixesSources) {
+            let sources = described.snapshots.iter().rev().map(|one| one.source_volume_id.clone());
+            let sources: Vec<_> = sources.collect();
+            let snapshots = described.snapshots.iter_mut().zip(sources);
+            snapshots.for_each(|(snapshot, source)| snapshot.source_volume_id = source);
+        }
     }
 
     /// Copies all volumes while all of them are frozen, so that the snapshots are of one moment.
@@ -114,7 +131,9 @@ impl Driver {
         let _claim = self.in_flight.claim(&[&request.group_snapshot_id])?;
         let found = self.journal.read(|books| books.groups.get(&request.group_snapshot_id).cloned())?;
         let Some(group) = found else { return Ok(v1::DeleteVolumeGroupSnapshotResponse {}) };
-        is_list_of(&group, &request.snapshot_ids)?;
+        if !self.breaks(Sabotage::GroupDeleteTakesAnyMembers) {
+            is_list_of(&group, &request.snapshot_ids)?;
+        }
         self.drop_group(&group)?;
         Ok(v1::DeleteVolumeGroupSnapshotResponse {})
     }

@@ -28,6 +28,16 @@ pub(crate) struct NodeService {
 }
 
 impl NodeService {
+    /// The bug: the volumes that the node has, which its limit leaves out.
+    fn taken_places(&self) -> Result<i64, Status> {
+        if !self.driver.breaks(Sabotage::LimitIsWhatIsLeft) {
+            return Ok(0);
+        }
+        let has = |volume: &&crate::books::Volume| volume.attached.contains_key(&*self.name);
+        let taken = self.driver.journal.read(|books| books.volumes.values().filter(has).count())?;
+        Ok(i64::try_from(taken).unwrap_or(i64::MAX))
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
@@ -119,7 +129,14 @@ impl Node for NodeService {
         let has_topology =
             self.driver.can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyMissing);
         let malformed = if self.driver.breaks(Sabotage::TopologyMalformed) { " or so" } else { "" };
-        let topology = has_topology.then(|| crate::topology::of(&format!("{}{malformed}", self.zone)));
+        let mut topology = has_topology.then(|| crate::topology::of(&format!("{}{malformed}", self.zone)));
+        let volumes = self.driver.journal.read(|books| books.volumes.len())?;
+        if let Some(topology) = topology.as_mut()
+            && volumes > 0
+            && self.driver.breaks(Sabotage::TopologyFollowsVolumes)
+        {
+            topology.segments.insert("topology.fake.csi.volproof.dev/used".to_owned(), "yes".to_owned());
+        }
         let mut node_id = self.name.to_string();
         if self.driver.breaks(Sabotage::NodeIdChanges) {
             node_id += &format!("-{}", self.driver.count());
@@ -128,7 +145,7 @@ impl Node for NodeService {
             node_id,
             max_volumes_per_node: match self.driver.breaks(Sabotage::NegativeVolumeLimit) {
                 true => -1,
-                false => self.driver.options.max_volumes,
+                false => self.driver.options.max_volumes - self.taken_places()?,
             },
             accessible_topology: topology,
         }))

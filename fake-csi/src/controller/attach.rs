@@ -41,9 +41,14 @@ impl Driver {
                 if !self.breaks(Sabotage::AttachIgnoresConflict) {
                     is_compatible(attachment, &capability, request.readonly)?;
                 }
+                // Only remembered here; the sabotage acts elsewhere.
+                _ = self.is_first(&attached_again(&volume.id));
                 return Ok((Vec::new(), attachment.generation));
             }
             self.may_attach(books, volume, node, &capability)?;
+            if request.readonly {
+                _ = self.is_first(&attached_read_only(&volume.id));
+            }
             let attachment = Attachment { generation: books.next, readonly: request.readonly, capability };
             let mut volume = volume.clone();
             volume.attached.insert(node.clone(), attachment);
@@ -116,12 +121,26 @@ impl Driver {
         if self.breaks(Sabotage::DetachKeepsPlace) && self.has_detached() {
             count += 1;
         }
+        if self.breaks(Sabotage::AttachAgainTakesPlace) {
+            let again = |volume: &&Volume| self.has_seen(&attached_again(&volume.id));
+            count += books.volumes.values().filter(again).count();
+        }
         let is_limited = self.options.max_volumes > 0 && !self.breaks(Sabotage::AttachBeyondLimit);
         if is_limited && count as i64 >= self.options.max_volumes {
             return Err(Status::resource_exhausted(format!("node `{node}` has {count} volumes, its limit")));
         }
         Ok(())
     }
+}
+
+/// The driver's note, for a sabotage, that a call to attach a volume was repeated.
+fn attached_again(volume: &str) -> String {
+    format!("{volume} is attached again")
+}
+
+/// The driver's note, for a sabotage, that a volume was attached read-only.
+pub(crate) fn attached_read_only(volume: &str) -> String {
+    format!("{volume} is attached read-only")
 }
 
 fn node_id(value: &str) -> Result<(), Status> {

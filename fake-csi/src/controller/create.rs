@@ -72,8 +72,16 @@ impl Driver {
         if volume.created {
             self.spoil(&volume)?;
         }
+        let is_old = volume.created;
         let volume = if volume.created || is_dropped { volume } else { self.make_contents(&volume)? };
-        Ok(self.answer(&volume, &wanted))
+        let mut response = self.answer(&volume, &wanted);
+        if let Some(answered) = response.volume.as_mut()
+            && is_old
+            && self.breaks(Sabotage::CreateAgainHidesSource)
+        {
+            answered.content_source = None;
+        }
+        Ok(response)
     }
 
     /// Checks a request, except against the books.
@@ -231,6 +239,9 @@ impl Driver {
             && !self.breaks(Sabotage::CloneIsEmpty)
         {
             self.fill_from(volume, source)?;
+            if let Source::Volume(id) = source {
+                self.forget_targets(Sabotage::CloneForgetsTargets, id)?;
+            }
             if let Source::Volume(id) = source
                 && self.breaks(Sabotage::CloneEmptiesSource)
             {
@@ -278,9 +289,19 @@ impl Driver {
         Ok(())
     }
 
+    /// The bug: a copy that was refused is there when it is asked for again.
+    fn has_failed_before(&self, name: &str) -> bool {
+        self.breaks(Sabotage::CreateRemembersFailedCopy) && !self.is_first(&format!("copy named {name}"))
+    }
+
     fn origin_of(&self, books: &Books, wanted: &Wanted<'_>) -> Result<Option<Origin>, Status> {
         match wanted.source.as_ref().map(|source| Origin::find(books, source)).transpose() {
             Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => Ok(None),
+            Err(_) if self.has_failed_before(&wanted.request.name) => Ok(None),
+            Err(unknown) if self.breaks(Sabotage::CapacityKeepsRefused) => {
+                self.lose(Sabotage::CapacityKeepsRefused, DEFAULT_CAPACITY);
+                Err(unknown)
+            }
             Err(unknown) if self.breaks(Sabotage::FailedCopyStays) => {
                 drop(fs::write(self.options.state.join("volumes").join(&wanted.request.name), ""));
                 Err(unknown)
@@ -367,6 +388,9 @@ impl Driver {
         origin: Option<&Origin>,
     ) -> Result<u64, Status> {
         let size = origin.map_or(DEFAULT_CAPACITY, |origin| origin.size);
+        let is_cut_to_32_bits =
+            required <= self.options.capacity && self.breaks(Sabotage::CreateCountsIn32Bits);
+        let required = if is_cut_to_32_bits { required & u64::from(u32::MAX) } else { required };
         let capacity = match required {
             0 if self.breaks(Sabotage::CreateDefaultsOverLimit) => return Ok(2 * size),
             0 => limit.map_or(size, |limit| limit.min(size)),

@@ -57,6 +57,7 @@ impl Driver {
         if self.breaks(Sabotage::CloneDiesWithSource) || self.breaks(Sabotage::DeleteEmptiesOthers) {
             self.empty_others(&volume)?;
         }
+        self.lose(Sabotage::CapacityKeepsDeleted, volume.capacity);
         if !self.breaks(Sabotage::DeleteLeavesImage) {
             self.remove_contents(&volume)?;
         }
@@ -117,6 +118,9 @@ impl Driver {
         validate::map("parameters", &request.parameters)?;
         validate::map("secrets", &request.secrets)?;
         let volume = self.volume(&request.volume_id)?;
+        if self.breaks(Sabotage::ValidateChangesUse) {
+            self.update_volume(&volume.id, |volume| volume.capabilities = capabilities.clone())?;
+        }
         let looked_at = match self.breaks(Sabotage::ValidateLooksAtFirst) {
             true => &capabilities[..1],
             false => &capabilities[..],

@@ -76,9 +76,12 @@ impl Driver {
                 false if self.breaks(Sabotage::ExpandExceedsLimit) => {
                     limit.map_or(wanted, |limit| limit + 4096)
                 }
+                false if self.breaks(Sabotage::ExpandAnswersLimit) => limit.unwrap_or(wanted),
                 false => wanted,
             }),
-            node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),
+            node_expansion_required: needs_node(&volume)
+                && self.can(Ability::NodeExpand)
+                && !(wanted == volume.capacity && self.breaks(Sabotage::ExpandAgainNeedsNoNode)),
         })
     }
 
@@ -119,6 +122,7 @@ impl Driver {
             })?;
         }
         check_mutable(&request.mutable_parameters)?;
+        self.forget_targets(Sabotage::ModifyForgetsTargets, &request.volume_id)?;
         self.use_volume(&request.volume_id, |volume| {
             volume.mutable_parameters.extend(request.mutable_parameters.clone());
         })?;
@@ -146,6 +150,7 @@ impl Driver {
                 copy::lose_stripes(&path)?;
             }
         }
+        self.lose(Sabotage::CapacityKeepsGrowth, wanted - volume.capacity);
         self.journal.transact(|books| {
             let grown = wanted - volume.capacity;
             self.must_fit(books, grown)?;

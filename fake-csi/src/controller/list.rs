@@ -98,7 +98,7 @@ impl Driver {
         let zone = zone.filter(|_| !self.breaks(Sabotage::CapacityOfAnyPlace));
         let (used, is_known) = self.journal.read(|books| {
             let counted = books.volumes.values().filter(|_| !self.breaks(Sabotage::CapacityNeverShrinks));
-            let used: u64 = counted.map(|volume| volume.capacity).sum();
+            let used = counted.map(|volume| volume.capacity).sum::<u64>() + self.lost();
             (used, zone.is_none_or(|zone| books.nodes.values().any(|node| node.zone == *zone)))
         })?;
         if !is_known {

@@ -74,6 +74,8 @@ impl Driver {
                 let still = self.freeze(&volume)?;
                 let snapshot = self.fill_snapshot(snapshot, &volume)?;
                 drop(still);
+                self.forget_targets(Sabotage::SnapshotForgetsTargets, &volume.id)?;
+                self.leave_temporary_file(Sabotage::SnapshotLeavesTemporaryFile);
                 snapshot
             }
         };
@@ -149,8 +151,13 @@ impl Driver {
                 && (request.snapshot_id.is_empty() || snapshot.id == request.snapshot_id)
                 && (request.source_volume_id.is_empty() || snapshot.source == request.source_volume_id)
         };
+        let is_whole = request.snapshot_id.is_empty() && request.source_volume_id.is_empty();
+        let drops_orphans = is_whole && self.breaks(Sabotage::ListDropsOrphans);
         let (mut snapshots, next) = self.journal.read(|books| {
-            (books.snapshots.values().filter(is_wanted).cloned().collect::<Vec<_>>(), books.next)
+            let is_kept =
+                |snapshot: &&Snapshot| !drops_orphans || books.volumes.contains_key(&snapshot.source);
+            let listed = books.snapshots.values().filter(is_wanted).filter(is_kept);
+            (listed.cloned().collect::<Vec<_>>(), books.next)
         })?;
         snapshots.sort_by_key(|snapshot| snapshot.number);
         let (snapshots, next_token) = page.cut(snapshots, next, |snapshot| snapshot.number)?;

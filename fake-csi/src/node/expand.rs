@@ -35,6 +35,9 @@ impl NodeService {
             }
             found => found?,
         };
+        if !volume.targets.contains_key(&path) && self.driver.breaks(Sabotage::ExpandNeedsTarget) {
+            return Err(Status::not_found("the volume is not published there"));
+        }
         if !is_block && self.driver.breaks(Sabotage::ExpandOpensReadOnly) {
             drop(mount::remount(&path, MsFlags::empty()));
         }

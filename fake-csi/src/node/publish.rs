@@ -11,6 +11,7 @@ use super::backing;
 use super::stage::without_tokens;
 use crate::ability::Ability;
 use crate::books::{Access, Backing, Capability, Mode, Sensitive, Staging, Target, Volume};
+use crate::controller::attach::attached_read_only;
 use crate::driver::exists;
 use crate::kernel::mount;
 use crate::sabotage::Sabotage;
@@ -39,7 +40,14 @@ impl NodeService {
             false => self.driver.volume(&request.volume_id)?,
         };
         let is_private = staging_path.is_none();
+        let fails_for_ever = is_inline && self.driver.breaks(Sabotage::InlineFailsForEver);
+        if fails_for_ever && self.driver.has_seen(&volume.id) {
+            return Err(Status::internal("the contents of the volume are gone"));
+        }
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
+        if published.is_err() && fails_for_ever {
+            _ = self.driver.is_first(&volume.id);
+        }
         if published.is_err() && is_private {
             // After a final error the caller need not unpublish.
             self.release_private_staging(&volume.id)?;
@@ -85,7 +93,9 @@ impl NodeService {
         self.may_use(volume, &capability, &request.publish_context)?;
         // A volume that is attached read-only is published read-only.
         let is_attached_readonly =
-            volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
+            volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly)
+                || self.driver.breaks(Sabotage::ReadOnlyAttachmentStays)
+                    && self.driver.has_seen(&attached_read_only(&volume.id));
         let target = Target {
             node: self.name.to_string(),
             readonly: (request.readonly || is_attached_readonly || capability.mode.is_read_only())
@@ -124,6 +134,7 @@ impl NodeService {
             std::mem::forget(vec![1_u8; 256 << 10]);
         }
         self.driver.leave_zombie();
+        self.driver.leave_temporary_file(Sabotage::PublishLeavesTemporaryFile);
     }
 
     pub(super) fn unpublish(
@@ -145,6 +156,11 @@ impl NodeService {
         self.refuse_unpublish(target, &path)?;
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
             volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
+        }
+        if self.driver.breaks(Sabotage::UnpublishTakesLongerPaths) {
+            let begins = |other: &Path| other.to_string_lossy().starts_with(&request.target_path);
+            let longer = volume.targets_on(&self.name).filter(|(other, _)| *other != &path && begins(other));
+            longer.into_iter().try_for_each(|(other, _)| mount::unmount_all(other))?;
         }
         match target {
             Some(target) => self.undo_target(&volume, &path, &target.clone())?,

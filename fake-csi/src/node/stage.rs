@@ -110,7 +110,10 @@ impl NodeService {
             return Ok(v1::NodeUnstageVolumeResponse {});
         }
         match volume.staged.get(&*self.name) {
-            Some(staging) if !staging.private && staging.path == path => {
+            Some(staging)
+                if !staging.private
+                    && (staging.path == path || self.driver.breaks(Sabotage::UnstageTakesAnyPath)) =>
+            {
                 let staging = staging.clone();
                 self.undo_staging(&volume, &staging)?;
             }
@@ -158,6 +161,7 @@ impl NodeService {
         }
         if volume.source.is_some() {
             self.spoil_copy(path);
+            self.skip_hidden_files(volume, path);
             self.share_files(volume, path);
         }
     }
@@ -200,12 +204,35 @@ impl NodeService {
             let pipes = files().filter(|file| found(file).is_ok_and(|found| found.file_type().is_fifo()));
             pipes.for_each(|pipe| drop(std::fs::remove_file(pipe)));
         }
+        if self.driver.breaks(Sabotage::CopyFillsHoles) {
+            // A file that is much larger may not fit without its holes.
+            let is_small = |found: std::fs::Metadata| found.is_file() && found.len() <= 16 << 20;
+            for file in files().filter(|file| found(file).is_ok_and(is_small)) {
+                drop(fill_holes(&file));
+            }
+        }
         if self.driver.breaks(Sabotage::CopySplitsFiles) {
             let several = |found: std::fs::Metadata| found.is_file() && found.nlink() > 1;
             for file in files().filter(|file| found(file).is_ok_and(several)) {
                 let own = file.with_extension("own");
                 drop(std::fs::copy(&file, &own).and_then(|_| std::fs::rename(&own, &file)));
             }
+        }
+    }
+
+    /// The bugs: a copy was made of the files that `*` matches.
+    fn skip_hidden_files(&self, copy: &Volume, path: &Path) {
+        let skips = match copy.source {
+            Some(Source::Snapshot(_)) => Sabotage::RestoreSkipsHiddenFiles,
+            _ => Sabotage::CloneSkipsHiddenFiles,
+        };
+        let is_hidden =
+            |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if self.driver.breaks(skips) {
+            files_in(path)
+                .iter()
+                .filter(|file| is_hidden(file))
+                .for_each(|file| drop(std::fs::remove_file(file)));
         }
     }
 
@@ -323,6 +350,16 @@ impl NodeService {
         }
         Ok(())
     }
+}
+
+/// Writes each byte of a file once more, and keeps its time.
+fn fill_holes(file: &Path) -> std::io::Result<()> {
+    let bytes = std::fs::read(file)?;
+    let time = std::fs::metadata(file)?.modified()?;
+    let mut opened = std::fs::File::options().write(true).open(file)?;
+    std::io::Write::write_all(&mut opened, &bytes)?;
+    opened.set_modified(time)?;
+    opened.sync_all()
 }
 
 /// The regular files of a directory, without those below its directories.

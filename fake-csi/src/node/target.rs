@@ -153,6 +153,7 @@ impl NodeService {
             Access::Block => {
                 make_file(path)?;
                 let device = self.device_to_show(volume, target)?;
+                self.show_everywhere(volume, target, &device)?;
                 mount::bind(&device, path, MsFlags::empty())?;
             }
             Access::Mount { flags, group, .. } => {
@@ -184,6 +185,7 @@ impl NodeService {
                     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                     drop(fs::set_permissions(&source, open));
                 }
+                self.open_what_links_lead_to(&source);
                 let gives = !self.driver.breaks(Sabotage::PublishIgnoresGroup);
                 if !group.is_empty() && !target.readonly && gives {
                     give_to_group(&source, group)?;
@@ -205,6 +207,29 @@ impl NodeService {
             }
         }
         Ok(())
+    }
+
+    /// The bug: all targets of the volume show the device that is published for reading only.
+    fn show_everywhere(&self, volume: &Volume, target: &Target, device: &Path) -> Result<(), Status> {
+        if !target.readonly || !self.driver.breaks(Sabotage::BlockReadOnlyEverywhere) {
+            return Ok(());
+        }
+        let mut others = volume.targets_on(&self.name).filter(|(_, other)| !other.readonly);
+        Ok(others.try_for_each(|(other, _)| mount::bind(device, other, MsFlags::empty()))?)
+    }
+
+    /// The bug: links in a volume are followed when modes are set.
+    fn open_what_links_lead_to(&self, root: &Path) {
+        if !self.driver.breaks(Sabotage::PublishFollowsLinksInVolume) {
+            return;
+        }
+        let entries = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+        for link in entries.filter(|entry| entry.is_symlink()) {
+            if let Ok(found) = fs::metadata(&link) {
+                let mode = Permissions::from_mode(found.permissions().mode() | 0o060);
+                drop(fs::set_permissions(&link, mode));
+            }
+        }
     }
 
     fn device_to_show(&self, volume: &Volume, target: &Target) -> Result<PathBuf, Status> {

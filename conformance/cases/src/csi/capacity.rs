@@ -113,6 +113,94 @@ async fn smallest_size_is_that_of_a_volume(cx: &mut Cx) -> Result {
     cx.keeps("DRV-026", "GetCapacity", smallest <= cx.size(&one), &cause)
 }
 
+/// A volume of more than 4 GiB has the size that was asked for, and not the rest of a division by 4 GiB.
+///
+/// CSI, CapacityRange.required_bytes: "Volume MUST be at least this big."
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn size_has_more_than_32_bits(cx: &mut Cx) -> Result {
+    const FOUR_GIB: u64 = 1 << 32;
+    cx.volume("data").create().await?;
+    let wanted = FOUR_GIB + cx.ordinary_size();
+    let made = cx.creates_another(wanted)?.await?;
+    cx.unmake(&made).await?;
+    if !made.is_ok() {
+        cx.not_tried("DRV-012", "the driver makes no volume of more than 4 GiB here");
+        return Ok(());
+    }
+    let has: u64 = made.text("/volume/capacityBytes").parse().unwrap_or(0);
+    let cause = format!("CreateVolume of {wanted} bytes answered OK and a volume of {has} bytes.");
+    cx.keeps("DRV-012", "CreateVolume", has == 0 || has >= wanted, &cause)
+}
+
+/// The capacity that a volume takes is there again when the volume was deleted.
+///
+/// CSI, GetCapacity: the capacity of the storage pool from which volumes are provisioned.
+#[case(needs = [TellsCapacity, Creates, Filesystem], judges = ["DRV-026"])]
+async fn deleted_volume_gives_its_capacity_back(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    cx.volume("data").create().await?;
+    comes_back(cx, "volume that is created and deleted", "DeleteVolume", async |number| {
+        let made = cx.call("CreateVolume", cx.create_request(&format!("round-{number}"))?).await?;
+        made.succeeds()?;
+        cx.unmake(&made).await
+    })
+    .await
+}
+
+/// The capacity that a volume takes by growing is there again when the volume was deleted.
+///
+/// CSI, GetCapacity: the capacity of the storage pool from which volumes are provisioned.
+#[case(needs = [TellsCapacity, Expands, Creates, Filesystem], judges = ["DRV-026"])]
+async fn grown_volume_gives_its_capacity_back(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    cx.volume("data").create().await?;
+    comes_back(cx, "volume that grows and is deleted", "ControllerExpandVolume", async |number| {
+        let request = cx.create_request(&format!("round-{number}"))?;
+        let made = cx.call("CreateVolume", request.clone()).await?;
+        made.succeeds()?;
+        let size = (2 * cx.ordinary_size()).to_string();
+        let larger = json!({
+            "volumeId": made.part("/volume/volumeId"), "capacityRange": { "requiredBytes": size },
+            "volumeCapability": request["volumeCapabilities"][0],
+        });
+        drop(cx.call("ControllerExpandVolume", larger).await?);
+        cx.unmake(&made).await
+    })
+    .await
+}
+
+/// A volume that was refused takes no capacity.
+///
+/// CSI, GetCapacity: the capacity of the storage pool from which volumes are provisioned.
+#[case(needs = [TellsCapacity, Clones, Creates, Filesystem], judges = ["DRV-026"])]
+async fn refused_volume_takes_no_capacity(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    cx.volume("data").create().await?;
+    let unknown = cx.unknown_volume().0;
+    comes_back(cx, "copy that is refused", "CreateVolume", async |number| {
+        let mut request = cx.create_request(&format!("round-{number}"))?;
+        request["volumeContentSource"] = json!({ "volume": { "volumeId": unknown } });
+        let made = cx.call("CreateVolume", request).await?;
+        cx.unmake(&made).await
+    })
+    .await
+}
+
+/// Finds that not each round takes the same capacity for ever. What others write to a shared disk differs from round to
+/// round.
+async fn comes_back(cx: &Cx, each: &str, method: &str, round: impl AsyncFn(usize) -> Result) -> Result {
+    const ROUNDS: usize = 3;
+    let mut left = vec![available(cx, cx.capacity()?.await?)?];
+    for number in 0..ROUNDS {
+        round(number).await?;
+        left.push(available(cx, cx.capacity()?.await?)?);
+    }
+    let lost: Vec<u64> = left.windows(2).map(|pair| pair[0].saturating_sub(pair[1])).collect();
+    let is_lost = lost.iter().all(|bytes| *bytes >= cx.ordinary_size() / 2 && *bytes == lost[0]);
+    let cause = format!("With each {each} GetCapacity answers {} bytes less.", lost[0]);
+    cx.keeps("DRV-026", method, !is_lost, &cause)
+}
+
 fn available(cx: &Cx, answer: Answer) -> Result<u64> {
     let answer = answer.asked("with the parameters of a created volume");
     answer.is_implemented()?;

@@ -176,6 +176,124 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// CreateVolume of a copy, repeated, names its source as the first time.
+///
+/// CSI, Volume.content_source: if specified, the volume was made from this source.
+#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+async fn repeated_call_names_the_source_again(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    cx.volume("copy").restored_from(&snapshot).create().await?;
+    let first = cx.last_answer("CreateVolume")?["volume"]["contentSource"].clone();
+    let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
+    again.is("DRV-010", &["OK"])?;
+    let cause = "CreateVolume of a copy answered another `content_source` when it was repeated.";
+    let is_same = !again.is_ok() || again.part("/volume")["contentSource"] == first;
+    cx.keeps("DRV-152", "CreateVolume", is_same, cause)
+}
+
+/// A copy that was refused, since its source does not exist, is refused when it is asked for again.
+///
+/// CSI, CreateVolume: NOT_FOUND if the source does not exist. A provisioner asks again until its claim is deleted.
+#[case(needs = [Clones, Creates, Filesystem], driver = Shared)]
+async fn refused_copy_is_refused_again(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let (unknown, codes) = cx.unknown_volume();
+    let mut request = cx.create_request("copy")?;
+    request["volumeContentSource"] = json!({ "volume": { "volumeId": unknown } });
+    for asked in ["of a source that does not exist", "of a source that does not exist, once more,"] {
+        let answer = cx.call("CreateVolume", request.clone()).await?.asked(asked);
+        cx.unmake(&answer).await?;
+        answer.is("DRV-151", codes)?;
+        if answer.is_ok() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A clone has the files of its source whose names begin with a dot.
+///
+/// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-014"], driver = Shared)]
+async fn clone_has_hidden_files(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = used_and_detached(cx, &data, ".hidden").await?;
+    let copy = cx.volume("copy").copy_of(&data).create().await?;
+    let cause = "The clone does not have a file of the volume whose name begins with a dot.";
+    has_hidden_file(cx, &copy, &node, cause).await
+}
+
+/// A restored volume has the files of its snapshot whose names begin with a dot.
+///
+/// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-014"], driver = Shared)]
+async fn restored_volume_has_hidden_files(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = used_and_detached(cx, &data, ".hidden").await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
+    let cause = "A restored volume does not have a file of the snapshot whose name begins with a dot.";
+    has_hidden_file(cx, &copy, &node, cause).await
+}
+
+async fn has_hidden_file(cx: &Cx, copy: &Volume, source: &NodeCalls, cause: &str) -> Result {
+    let copied = cx.node_calls(copy).await?;
+    copied.set_up("copy").await?;
+    let has = copied.has_copied(&copied.target("copy"), source, ".hidden").await?;
+    cx.keeps("DRV-014", "CreateVolume", has, cause)?;
+    copied.tear_down("copy").await
+}
+
+/// A sparse file takes no more space in a clone than in its source, up to the blocks of a file system.
+///
+/// Not in CSI: a copy that fills the holes of its files may be full at once.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn sparse_file_of_a_clone_stays_sparse(cx: &mut Cx) -> Result {
+    const LENGTH: u64 = 8 << 20;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let sparse = node.target("web").join("sparse");
+    let file = std::fs::File::create(&sparse)?;
+    file.set_len(LENGTH)?;
+    file.sync_all()?;
+    drop(file);
+    let before = taken(&sparse)?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    if before > LENGTH / 8 {
+        cx.not_tried("DRV-161", "the file system has no sparse files");
+        return Ok(());
+    }
+    let copy = cx.volume("copy").copy_of(&data).create().await?;
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let after = taken(&copied.target("copy").join("sparse"))?;
+    let cause = format!("A sparse file that takes {before} bytes takes {after} in a clone of its volume.");
+    cx.keeps("DRV-161", "CreateVolume", after <= LENGTH / 2, &cause)?;
+    copied.tear_down("copy").await
+}
+
+/// The bytes that a file takes on its disk.
+fn taken(file: &std::path::Path) -> Result<u64> {
+    Ok(std::os::unix::fs::MetadataExt::blocks(&file.metadata()?) * 512)
+}
+
+/// A volume that was cloned while it was published is unpublished and unstaged as before.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Clones, Creates, Filesystem, Root], judges = ["DRV-060"], driver = Shared)]
+async fn source_in_use_is_unpublished_after_it_was_cloned(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    if cx.volume("copy").copy_of(&data).create_if_supported().await?.is_err() {
+        cx.not_tried("DRV-060", "the driver clones no volume in use");
+    }
+    node.tear_down("web").await
+}
+
 /// A copy of a volume that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.

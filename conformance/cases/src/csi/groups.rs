@@ -104,6 +104,29 @@ async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
     answer.asked("of the same name for other volumes").is("DRV-153", &["AlreadyExists"])
 }
 
+/// A repeated CreateVolumeGroupSnapshot describes the group and each of its snapshots as the first time.
+///
+/// CSI, CreateVolumeGroupSnapshot: the group snapshot MUST only be created once, and the answer describes it.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn repeated_group_is_described_as_before(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let first = take(cx, &[&one, &two]).await?;
+    let again = take(cx, &[&one, &two]).await?;
+    for field in ["sourceVolumeId", "creationTime", "groupSnapshotId"] {
+        let of_each = |group: &Answer| -> BTreeMap<String, Value> {
+            let id_and_field = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
+            members(group).into_iter().map(id_and_field).collect()
+        };
+        let cause = format!(
+            "CreateVolumeGroupSnapshot that was repeated answered another `{field}` of a snapshot than before."
+        );
+        cx.keeps("DRV-153", CREATE, of_each(&again) == of_each(&first), &cause)?;
+    }
+    let is_ready = |group: &Answer| group.part("/groupSnapshot/readyToUse") == json!(true);
+    let cause = "CreateVolumeGroupSnapshot that was repeated answered that the group is not ready, after it had been.";
+    cx.keeps("DRV-154", CREATE, is_ready(&again) || !is_ready(&first), cause)
+}
+
 /// Groups whose names differ only in their case, or of which one begins the other, have different ids.
 ///
 /// CSI, VolumeGroupSnapshot.group_snapshot_id: it MUST identify this group uniquely among all others of the plugin.
@@ -215,6 +238,18 @@ async fn group_with_other_snapshots_is_refused(cx: &mut Cx) -> Result {
     let id = group.part("/groupSnapshot/groupSnapshotId");
     let asked = json!({ "groupSnapshotId": id, "snapshotIds": ["no-such-snapshot"] });
     cx.call(GET, asked).await?.asked("with snapshots that are not those of the group").is_refused("DRV-181")
+}
+
+/// A group that is to be deleted with other snapshots than its own is refused.
+///
+/// CSI, DeleteVolumeGroupSnapshotRequest.snapshot_ids: the SP SHOULD report an error if it detects a mismatch.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn group_is_not_deleted_with_other_snapshots(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let id = group.text("/groupSnapshot/groupSnapshotId");
+    let answer = cx.delete_group(id, &["no-such-snapshot".to_owned()]).await?;
+    answer.asked("with snapshots that are not those of the group").is_refused("DRV-181")
 }
 
 /// A group of which a volume does not exist leaves no snapshot of the others.

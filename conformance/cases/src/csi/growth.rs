@@ -277,6 +277,76 @@ async fn growth_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// ControllerExpandVolume that is repeated before the node has expanded the volume answers that the node must, as before.
+///
+/// CSI, ControllerExpandVolumeResponse.node_expansion_required: whether node expansion is required for the volume.
+#[case(needs = [Expands, Filesystem, Creates], driver = Shared)]
+async fn repeated_growth_needs_the_node_again(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let size = 2 * cx.size(&data);
+    let Some(on_node) = grows_by_controller(cx, &node, size).await? else { return Ok(()) };
+    let again = node.grow(size).await?.asked("that was made already");
+    again.is("DRV-083", &["OK"])?;
+    // A driver that refuses the repeated call answers nothing about the node.
+    let still = !again.is_ok() || again.part("/nodeExpansionRequired") == json!(true);
+    let cause = "ControllerExpandVolume that was repeated answered that the node need not expand the volume, and the node has not.";
+    cx.keeps("DRV-081", "ControllerExpandVolume", still || !on_node, cause)
+}
+
+/// A volume that is staged and not yet published is expanded at its staging path.
+///
+/// CSI, NodeExpandVolume: it MAY be called before or after NodePublishVolume, on the path where the volume is staged.
+#[case(needs = [Expands, ExpandsOnNode, StageUnstage, Filesystem, Creates, Root], driver = Shared)]
+async fn staged_volume_grows_at_its_staging_path(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let size = 2 * cx.size(&data);
+    let Some(on_node) = grows_by_controller(cx, &node, size).await? else { return Ok(()) };
+    if !on_node {
+        cx.not_tried("DRV-081", "the controller service expands volumes alone");
+        return Ok(());
+    }
+    node.attach_again().await?;
+    node.stage().await?.succeeds()?;
+    let mut request = node.grow_on_node_request("web", size);
+    request["volumePath"] = json!(node.staging());
+    let answer = cx.call("NodeExpandVolume", request).await?;
+    node.undo_stage().await?;
+    answer
+        .asked("at the staging path of a volume that is not published")
+        .is("DRV-081", &["OK", "FailedPrecondition"])
+}
+
+/// A volume that grows within a larger limit has the size that ControllerExpandVolume answered.
+///
+/// CSI, ControllerExpandVolumeResponse.capacity_bytes: the capacity of the volume after expansion.
+#[case(needs = [Expands, Filesystem, Creates], driver = Shared)]
+async fn size_within_a_larger_limit_is_that_of_the_volume(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let created = cx.last_request("CreateVolume")?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let mut request = node.grow_request(2 * cx.size(&data));
+    request["capacityRange"]["limitBytes"] = json!((4 * cx.size(&data)).to_string());
+    let grown = cx.call("ControllerExpandVolume", request).await?;
+    if matches!(grown.code(), "OutOfRange" | "ResourceExhausted") {
+        cx.not_tried("DRV-082", "the driver does not make a volume of twice the size");
+        return Ok(());
+    }
+    grown.succeeds()?;
+    // An idempotent call says how large the volume is, also where there is no list.
+    let told = cx.call("CreateVolume", created).await?;
+    let told: u64 = told.text("/volume/capacityBytes").parse().unwrap_or(0);
+    let cause = format!(
+        "ControllerExpandVolume with a larger `limit_bytes` answered {} bytes, and CreateVolume says that the volume has {told}.",
+        capacity(&grown)
+    );
+    cx.keeps("DRV-082", "ControllerExpandVolume", told == 0 || told >= capacity(&grown), &cause)
+}
+
 /// Whether the driver expands volumes only while they are unpublished; if so, the promise is recorded as not tried.
 fn is_offline(cx: &Cx, promise: &str) -> bool {
     if !cx.grows_online() {

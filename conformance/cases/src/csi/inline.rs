@@ -196,3 +196,27 @@ async fn volumes_are_not_mixed_up(cx: &mut Cx) -> Result {
     one.undo_publish("web").await?;
     two.undo_publish("web").await
 }
+
+/// An inline volume whose first NodePublishVolume failed is published when the cause is gone.
+///
+/// Kubernetes: a call that fails is made again, with the same id, for as long as its pod is there.
+#[case(needs = [Inline, Root], driver = Shared)]
+async fn publish_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    let target = node.target("web");
+    drop(node.publish_request("web"));
+    std::fs::write(&target, "in the way of a directory")?;
+    let failed = node.publish("web").await?;
+    if failed.is_ok() {
+        cx.not_tried("DRV-045", "the driver publishes where there is a file");
+        return node.undo_publish("web").await;
+    }
+    node.unlink_if_there(&target);
+    let again = node.publish("web").await?;
+    node.undo_publish("web").await?;
+    let cause = format!(
+        "NodePublishVolume of an inline volume failed while a file was at the target, and answered {} when it was gone.",
+        again.code()
+    );
+    cx.keeps("DRV-045", "NodePublishVolume", again.is_ok(), &cause)
+}

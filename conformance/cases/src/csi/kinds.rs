@@ -201,3 +201,24 @@ fn kinds(root: &Path) -> Kinds {
         ("a sparse file", seen("sparse", &|of| format!("{} bytes long", of.len()))),
     ]
 }
+
+/// A volume can be used as it was created, after it was asked whether it can be used in another way.
+///
+/// CSI, ValidateVolumeCapabilities: a question about a volume, which changes nothing.
+#[case(needs = [Creates, Filesystem, Root], driver = Shared)]
+async fn question_about_another_use_changes_nothing(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut asked = json!({ "volumeId": cx.handle(&data) });
+    let created = cx.last_answer("CreateVolume")?;
+    asked["volumeContext"] = created["volume"]["volumeContext"].clone();
+    asked["volumeCapabilities"] = json!([{ "block": {}, "accessMode": { "mode": "SINGLE_NODE_WRITER" } }]);
+    drop(cx.call("ValidateVolumeCapabilities", asked).await?);
+    let node = cx.node_calls(&data).await?;
+    let refusal = node.refusal("web").await?;
+    let code = refusal.as_ref().map_or("OK", Answer::code);
+    let cause = format!(
+        "After ValidateVolumeCapabilities was asked whether a volume can be used as a device, its use with a file system was refused with {code}."
+    );
+    cx.keeps("DRV-029", "ValidateVolumeCapabilities", refusal.is_none(), &cause)?;
+    node.tear_down("web").await
+}

@@ -35,3 +35,66 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
         "ControllerUnpublishVolume answered OK, and the node still carries no other volume in its place.";
     cx.keeps("DRV-113", "ControllerUnpublishVolume", after.is_ok(), cause)
 }
+
+/// The limit of a node is the same while it has a volume: it counts all volumes, and not those that may still come.
+///
+/// CSI, NodeGetInfoResponse.max_volumes_per_node: the maximum number of volumes that can be published to the node.
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit], driver = Shared)]
+async fn limit_includes_the_volumes_of_the_node(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let limit = async || -> Result<i64> {
+        let info = cx.call("NodeGetInfo", json!({})).await?;
+        Ok(info.text("/maxVolumesPerNode").parse().unwrap_or(0))
+    };
+    let node = cx.node_calls(&data).await?;
+    let with = limit().await?;
+    node.detach().await?;
+    let without = limit().await?;
+    node.attach_again().await?;
+    let again = limit().await?;
+    node.detach().await?;
+    // Disks of others may take places meanwhile: only what comes and goes with the volume is the driver's.
+    let cause = format!(
+        "NodeGetInfo answered a limit of {without} volumes for a node without the volume, and of {with} for one with it."
+    );
+    cx.keeps("DRV-035", "NodeGetInfo", with != again || with >= without, &cause)
+}
+
+/// A volume that is attached to its node again and again takes one place there.
+///
+/// CSI, ControllerPublishVolume: this operation MUST be idempotent.
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit, TwoVolumes], driver = Shared)]
+async fn repeated_attachment_takes_one_place(cx: &mut Cx) -> Result {
+    let most = cx.most_volumes();
+    if most > MOST {
+        cx.not_tried("DRV-030", "the node carries more volumes than are made here");
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    let request = cx.attach_request(&data).await?;
+    drop(cx.node_calls(&data).await?);
+    for _ in 0..most {
+        let again = cx.call("ControllerPublishVolume", request.clone()).await?;
+        again.asked("that was made already").is("DRV-030", &["OK"])?;
+    }
+    let mut others = Vec::new();
+    for number in 1..most {
+        others.push(cx.volume(&format!("other-{number}")).create().await?);
+    }
+    let mut refused = 0;
+    for other in &others {
+        let attach = cx.attach_request(other).await?;
+        let answer = cx.call("ControllerPublishVolume", attach.clone()).await?;
+        refused += usize::from(!answer.is_ok());
+    }
+    // Detached before it is judged: a failed case must leave no attachment.
+    for other in &others {
+        let attach = cx.attach_request(other).await?;
+        let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+        cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
+    }
+    let cause = format!(
+        "After a volume was published to its node {most} times more, {refused} volumes of those that the node carries beside it were refused."
+    );
+    cx.keeps("DRV-030", "ControllerPublishVolume", refused == 0, &cause)
+}

@@ -219,6 +219,30 @@ async fn snapshot_is_listed_as_it_was_taken(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A list of all snapshots has one whose volume was deleted.
+///
+/// CSI, ListSnapshots: all snapshots on the storage system within the given parameters.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem], driver = Shared)]
+async fn snapshot_of_a_deleted_volume_is_listed(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let taken = cx.snapshot("one", &data).await?;
+    if !cx.delete_volume(&data).await?.is_ok() {
+        cx.not_tried("DRV-039", "the driver deletes no volume that has a snapshot");
+        return Ok(());
+    }
+    let (mut found, mut pages) = (false, Pages::default());
+    loop {
+        let page = cx.call("ListSnapshots", json!({ "startingToken": pages.token() })).await?;
+        page.succeeds()?;
+        found |= page.list("/entries").iter().any(|entry| entry["snapshot"]["snapshotId"] == json!(taken.id));
+        if pages.follow(page.text("/nextToken")) != Ok(true) {
+            break;
+        }
+    }
+    let cause = "ListSnapshots without a filter does not have a snapshot whose volume was deleted.";
+    cx.keeps("DRV-039", "ListSnapshots", found, cause)
+}
+
 /// A snapshot was taken when CreateSnapshot was called, by its own time.
 ///
 /// CSI, Snapshot.creation_time: "Timestamp when the point-in-time snapshot is taken on the storage system."

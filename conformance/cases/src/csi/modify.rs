@@ -83,3 +83,19 @@ async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     let cause = "A repeated ControllerModifyVolume changed what the driver reports about the volume.";
     cx.keeps("DRV-156", MODIFY, cx.descriptions_of(&data).await? == before, cause)
 }
+
+/// A volume that was modified while it was published is unpublished and unstaged as before.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Modifies, Creates, Filesystem, Root], judges = ["DRV-060"], driver = Shared)]
+async fn volume_in_use_is_unpublished_after_it_was_modified(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let Some(request) = cx.modify_request(&data) else {
+        cx.not_tried("DRV-060", "the manifest names no `mutable_parameters`");
+        return Ok(());
+    };
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    drop(cx.call(MODIFY, request).await?);
+    node.tear_down("web").await
+}

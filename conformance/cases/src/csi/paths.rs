@@ -1,5 +1,6 @@
 //! Names and ids that lead out of a driver's directories if the driver uses them as paths.
 
+use super::mounts::owned;
 use crate::prelude::*;
 
 /// A name that leads to another directory of the node makes no file there.
@@ -47,4 +48,27 @@ async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
         cx.keeps("DRV-018", "NodePublishVolume", other.is_untouched(), cause)?;
     }
     Ok(())
+}
+
+/// A symbolic link in the root of a volume leads no call out of the volume: what it leads to stays as it was.
+///
+/// CSI, NodePublishVolume: the path at which to publish, and no other. A workload makes links that lead anywhere.
+#[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
+async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let other = node.makes_other_directory("linked")?;
+    let kept = std::path::PathBuf::from(&other.paths_to("kept")[2]);
+    let seen = || -> Result<_> { Ok((owned(&kept)?, owned(&kept.join("file"))?)) };
+    let before = seen()?;
+    node.set_up("web").await?;
+    let target = node.target("web");
+    std::os::unix::fs::symlink(kept.join("file"), target.join("file"))?;
+    std::os::unix::fs::symlink(&kept, target.join("directory"))?;
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    node.tear_down("web").await?;
+    let cause = "Node calls changed what symbolic links in the root of a volume lead to.";
+    let is_untouched = other.is_untouched() && seen()? == before;
+    cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
 }

@@ -135,6 +135,48 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
     deletion_leaves_no_file(cx, "DeleteVolume", each, 4, used_and_deleted).await
 }
 
+/// A volume that comes and goes leaves no file in the directory for temporary files.
+///
+/// Not in CSI: such files are seen by nobody until the node's disk is full.
+#[case(needs = [Filesystem, Root, OwnProcess], judges = ["DRV-132"])]
+async fn cycles_leave_no_temporary_file(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    leaves_no_temporary_file(cx, "NodePublishVolume", async |_| {
+        node.set_up("web").await?;
+        node.tear_down("web").await
+    })
+    .await
+}
+
+/// A snapshot that is taken and deleted leaves no file in the directory for temporary files.
+///
+/// Not in CSI: such files are seen by nobody until the node's disk is full.
+#[case(needs = [Snapshots, Creates, Filesystem, OwnProcess], judges = ["DRV-132"])]
+async fn snapshots_leave_no_temporary_file(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    let data = &cx.volume("data").create().await?;
+    leaves_no_temporary_file(cx, "CreateSnapshot", async |number| {
+        let snapshot = cx.snapshot(&format!("number-{number}"), data).await?;
+        cx.delete_snapshot(&snapshot.id).await?.succeeds()
+    })
+    .await
+}
+
+/// A driver with a root of its own has a /tmp of its own, which is not looked at.
+async fn leaves_no_temporary_file(cx: &Cx, method: &str, round: impl AsyncFn(usize) -> Result) -> Result {
+    const ROUNDS: usize = 4;
+    let files = || -> Result<usize> { Ok(std::fs::read_dir("/tmp")?.count()) };
+    round(0).await?;
+    let before = files()?;
+    for number in 1..=ROUNDS {
+        round(number).await?;
+    }
+    let cause = format!("With each {method} there are more files in /tmp.");
+    cx.keeps("DRV-132", method, files()? < before + ROUNDS, &cause)
+}
+
 /// A driver that ends on SIGTERM leaves its published volumes, and tears them down after its restart.
 ///
 /// Kubernetes: a node plugin is ended by SIGTERM and started again with each update, and the pods stay.

@@ -76,3 +76,24 @@ async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result
     }
     node.tear_down("web").await
 }
+
+/// A volume that was attached read-only, and detached, can be written when it is attached for writing.
+///
+/// CSI, ControllerUnpublishVolume: the reverse operation of ControllerPublishVolume.
+#[case(needs = [Creates, Attaches, AttachesReadOnly, Filesystem, Root, Persistent], driver = Shared)]
+async fn volume_is_written_after_a_read_only_attachment(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let mut request = cx.attach_request(&data).await?;
+    let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+    request["readonly"] = json!(true);
+    let attached = cx.call("ControllerPublishVolume", request).await?;
+    cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
+    attached.succeeds()?;
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    let cause = "A volume that is attached for writing cannot be written, after an earlier attachment for reading only.";
+    cx.keeps("DRV-031", "ControllerPublishVolume", can_write(&node.target("web")), cause)?;
+    node.tear_down("web").await
+}

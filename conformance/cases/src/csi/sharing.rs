@@ -1,5 +1,8 @@
 //! One volume, more than one pod.
 
+use std::os::unix::fs::FileExt;
+
+use super::read_only;
 use crate::prelude::*;
 
 /// Two pods on a node share one staging of a volume, and it is unstaged only after the last pod.
@@ -98,4 +101,34 @@ async fn repeated_unpublish_is_about_its_own_target(cx: &mut Cx) -> Result {
     let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
     cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone, cause)?;
     if cx.driver_stages() { node.undo_stage().await } else { Ok(()) }
+}
+
+/// A device that is published at one target for reading only can be written at another.
+///
+/// CSI, NodePublishVolumeRequest.readonly: it is about the target of the request.
+#[case(needs = [Block, Root, Loop, Shared, Creates], driver = Shared)]
+async fn writable_device_is_beside_a_read_only_one(cx: &mut Cx) -> Result {
+    let Ok(disk) = cx.volume("disk").block().shared().create_if_supported().await? else {
+        cx.not_tried("DRV-092", "the driver makes no device for several pods of a node");
+        return Ok(());
+    };
+    let node = cx.node_calls(&disk).await?;
+    node.set_up("writer").await?;
+    // Opening a device for writing is no proof: Linux refuses the write itself.
+    let takes_writes = |name: &str| {
+        let device = std::fs::File::options().write(true).open(node.target(name));
+        device.is_ok_and(|device| device.write_at(b"written", 0).is_ok())
+    };
+    let before = takes_writes("writer");
+    let reader = node.publish_as("reader", read_only).await?;
+    let with = takes_writes("writer");
+    if !reader.is_ok() || !before {
+        cx.not_tried("DRV-092", "the driver publishes the device at one target alone");
+    }
+    let cause = "A device that can be written at its target cannot any more after it was published read-only at another.";
+    cx.keeps("DRV-092", "NodePublishVolume", !reader.is_ok() || !before || with, cause)?;
+    if reader.is_ok() {
+        node.undo_publish("reader").await?;
+    }
+    node.tear_down("writer").await
 }

@@ -163,3 +163,24 @@ async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
     );
     cx.keeps("DRV-070", "NodeUnstageVolume", staged.is_ok(), &cause)
 }
+
+/// A target stays when one is unpublished whose path is the beginning of its own.
+///
+/// CSI, NodeUnpublishVolumeRequest.target_path: the path at which the volume was published.
+#[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
+async fn target_with_a_longer_path_stays(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let longer = node.target("web").with_file_name("mount-and-more");
+    let mut request = node.publish_request("web");
+    request["targetPath"] = json!(longer);
+    cx.call("NodePublishVolume", request).await?.succeeds()?;
+    node.undo_publish("web").await?;
+    let is_there = !node.mounts_at(&longer)?.is_empty();
+    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
+    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
+    let cause = "NodeUnpublishVolume of one target unmounted another, whose path begins with it.";
+    cx.keeps("DRV-063", "NodeUnpublishVolume", is_there, cause)?;
+    node.undo_stage().await
+}

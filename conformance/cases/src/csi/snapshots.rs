@@ -191,6 +191,18 @@ async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
     restored.tear_down("web").await
 }
 
+/// A volume of which a snapshot was taken while it was published is unpublished and unstaged as before.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Snapshots, Creates, Filesystem, Root], judges = ["DRV-060"], driver = Shared)]
+async fn volume_in_use_is_unpublished_after_its_snapshot(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    cx.snapshot("one", &data).await?;
+    node.tear_down("web").await
+}
+
 /// Deleting a snapshot that is gone, or never was, is OK.
 ///
 /// CSI, DeleteSnapshot: if the snapshot does not exist, the plugin MUST reply 0 OK.

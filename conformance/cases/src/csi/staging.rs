@@ -68,3 +68,25 @@ async fn file_system_and_mount_flags_are_applied(cx: &mut Cx) -> Result {
     }
     Ok(())
 }
+
+/// NodeUnstageVolume at a path where the volume is not staged leaves it where it is.
+///
+/// CSI, NodeUnstageVolumeRequest.staging_target_path: the path at which the volume was staged.
+#[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
+async fn unstage_of_another_path_leaves_the_volume(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let elsewhere = node.staging().with_file_name("elsewhere");
+    std::fs::create_dir_all(&elsewhere)?;
+    // The driver may refuse it, or say that there is nothing to do.
+    let undo = json!({ "volumeId": node.handle(), "stagingTargetPath": elsewhere });
+    drop(cx.call("NodeUnstageVolume", undo).await?);
+    let published = node.publish("web").await?;
+    let cause = format!(
+        "After NodeUnstageVolume at a path where the volume is not staged, NodePublishVolume answered {}.",
+        published.code()
+    );
+    cx.keeps("DRV-040", "NodeUnstageVolume", published.is_ok(), &cause)?;
+    node.tear_down("web").await
+}

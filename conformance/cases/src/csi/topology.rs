@@ -22,6 +22,19 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     cx.unmake(&made).await
 }
 
+/// The topology of a node is the same before there is a volume and after.
+///
+/// CSI, NodeGetInfoResponse.accessible_topology: a CO places volumes and workloads by what it was told once.
+#[case(needs = [Creates, Filesystem, Topology])]
+async fn topology_of_the_node_stays_when_there_are_volumes(cx: &mut Cx) -> Result {
+    let before = cx.call("NodeGetInfo", json!({})).await?.part("/accessibleTopology");
+    let data = cx.volume("data").create().await?;
+    drop(cx.node_calls(&data).await?);
+    let after = cx.call("NodeGetInfo", json!({})).await?.part("/accessibleTopology");
+    let cause = "NodeGetInfo answered another topology after a volume was created.";
+    cx.keeps("DRV-006", "NodeGetInfo", before == after, cause)
+}
+
 /// CreateVolume refuses a topology that does not exist.
 ///
 /// CSI, CreateVolume: RESOURCE_EXHAUSTED if the volume cannot be provisioned in accessible_topology.
