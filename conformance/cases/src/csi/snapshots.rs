@@ -199,7 +199,9 @@ async fn volume_in_use_is_unpublished_after_its_snapshot(cx: &mut Cx) -> Result 
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
-    cx.snapshot("one", &data).await?;
+    if !cx.take("CreateSnapshot", cx.snapshot_request("one", &data)).await?.is_ok() {
+        cx.not_tried("DRV-060", "the driver takes no snapshot of a volume in use");
+    }
     node.tear_down("web").await
 }
 

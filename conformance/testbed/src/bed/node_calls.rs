@@ -78,6 +78,12 @@ impl Bed {
         usual.max(self.slowness(&self.journal)).min(self.limit)
     }
 
+    /// The time limit of a call while a disk or daemon below its volume fails: a driver may wait for that for some time before
+    /// it answers.
+    pub(crate) fn limit_of_disturbed_call(&self) -> Duration {
+        self.call_limit().max(self.limit.div_f64(2.0))
+    }
+
     /// Counts the resources of the driver's process, and the driver's processes.
     pub(crate) fn driver_size(&self) -> Result<DriverSize> {
         let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use harness::fault_fs::Rule;
 
-use super::{Answer, Call, Cx, NodeCalls, Shared};
+use super::{Cx, NodeCalls, Shared};
 use crate::bed::node_calls::in_time;
 use crate::failure::Result;
 
@@ -38,14 +38,6 @@ impl Cx {
             doing.done(self.shared.bed.make_state_fail_on_order().await)?;
             Ok(FailingState { shared: self.shared() })
         }
-    }
-
-    /// Makes a call and waits for its answer as long as an undisturbed call may take. Returns `None` if no answer came, which
-    /// breaks a promise.
-    #[track_caller]
-    pub fn answer_to(&self, call: Call) -> impl Future<Output = Result<Option<Answer>>> + use<> {
-        let answers = self.at_once(vec![call]);
-        async move { Ok(answers.await?.pop()) }
     }
 }
 

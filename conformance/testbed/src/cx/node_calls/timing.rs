@@ -9,8 +9,8 @@ use contracts::rule::books::is_unknown;
 use harness::load;
 
 use super::Call;
-use crate::bed::StepError;
-use crate::cx::{Answer, Cx};
+use crate::bed::{Bed, StepError};
+use crate::cx::{Answer, Cx, Doing};
 use crate::failure::Result;
 
 impl Cx {
@@ -18,12 +18,29 @@ impl Cx {
     #[track_caller]
     pub fn at_once(&self, calls: Vec<Call>) -> impl Future<Output = Result<Vec<Answer>>> + use<> {
         let doing = self.shared.begin("cx.at_once()", Location::caller());
+        self.all_answered(doing, calls, Bed::call_limit)
+    }
+
+    /// Makes a call while a disk or daemon below its volume fails. Returns `None` if no answer came, which breaks a promise.
+    #[track_caller]
+    pub fn answer_to(&self, call: Call) -> impl Future<Output = Result<Option<Answer>>> + use<> {
+        let doing = self.shared.begin("cx.answer_to()", Location::caller());
+        let answers = self.all_answered(doing, vec![call], Bed::limit_of_disturbed_call);
+        async move { Ok(answers.await?.pop()) }
+    }
+
+    fn all_answered(
+        &self,
+        doing: Doing,
+        calls: Vec<Call>,
+        limit: fn(&Bed) -> Duration,
+    ) -> impl Future<Output = Result<Vec<Answer>>> + use<> {
         let (cx, count) = (Cx { shared: self.shared() }, calls.len());
         async move {
             let answered = Cell::new(0);
             let mut all = std::pin::pin!(all(calls, &answered));
             loop {
-                let (limit, before) = (cx.shared.bed.call_limit(), answered.get());
+                let (limit, before) = (limit(&cx.shared.bed), answered.get());
                 match load::within(limit, &mut all).await {
                     Ok(answers) => {
                         cx.keeps("DRV-093", "", true, "")?;
@@ -36,8 +53,10 @@ impl Cx {
                     Err(_) if answered.get() > before => {}
                     Err(_) => {
                         cx.shared.last.replace(doing);
-                        let cause =
-                            format!("Of {count} calls that were made at once, one is never answered.");
+                        let cause = match count {
+                            1 => format!("A call is not answered in {} s.", limit.as_secs_f64().round()),
+                            _ => format!("Of {count} calls that were made at once, one is never answered."),
+                        };
                         cx.keeps("DRV-093", "", false, &cause)?;
                         return Ok(vec![]);
                     }
