@@ -47,6 +47,40 @@ use serde_json::Value;
 
 use crate::prelude::*;
 
+fn stage(node: &NodeCalls) -> Call {
+    Box::pin(node.stage())
+}
+
+fn publish(node: &NodeCalls) -> Call {
+    Box::pin(node.publish("web"))
+}
+
+fn unpublish(node: &NodeCalls) -> Call {
+    Box::pin(node.unpublish("web"))
+}
+
+fn unstage(node: &NodeCalls) -> Call {
+    Box::pin(node.unstage())
+}
+
+/// The calls that use a volume for `web` from its staging to its end, in their order.
+const LIFE: [fn(&NodeCalls) -> Call; 4] = [stage, publish, unpublish, unstage];
+
+/// Finds that each call for a volume is answered while another volume does not answer. `end` lets that one answer or fail: at
+/// the latest before a call without an answer is reported.
+async fn is_used_beside(cx: &Cx, beside: &NodeCalls, end: impl Fn() -> Result) -> Result {
+    for call in LIFE {
+        let answered = cx.answer_to(call(beside)).await;
+        if answered.is_err() {
+            end()?;
+        }
+        if let Some(answer) = answered? {
+            answer.succeeds()?;
+        }
+    }
+    end()
+}
+
 /// Whether a pod could write to what is mounted at a target.
 fn can_write(target: &Path) -> bool {
     std::fs::write(target.join("written"), "by a workload").is_ok()

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::is_used_beside;
 use crate::prelude::*;
 
 /// The time for a driver to answer that another call is under way.
@@ -31,10 +32,7 @@ async fn volume_of_a_dead_daemon_is_torn_down(cx: &mut Cx) -> Result {
         // Any answer will do.
         cx.answer_to(Box::pin(node.stats(&node.target("web")))).await?;
     }
-    node.undo_publish("web").await?;
-    is_unpublished(cx, &node)?;
-    node.undo_stage().await?;
-    is_unstaged(cx, &node)?;
+    node.tear_down("web").await?;
     is_used_again(cx, &node).await
 }
 
@@ -62,8 +60,6 @@ async fn volume_of_a_hung_daemon_is_torn_down(cx: &mut Cx) -> Result {
     }
     daemon.dies()?;
     node.tear_down("web").await?;
-    is_unpublished(cx, &node)?;
-    is_unstaged(cx, &node)?;
     is_used_again(cx, &node).await
 }
 
@@ -90,7 +86,7 @@ async fn volume_beside_a_hung_daemon_is_used(cx: &mut Cx) -> Result {
         }
         node.unpublish("web").await
     };
-    let (waited, worked) = tokio::join!(waits, is_used_beside(cx, &beside, &daemon));
+    let (waited, worked) = tokio::join!(waits, is_used_beside(cx, &beside, || daemon.dies()));
     worked?;
     drop(waited?);
     node.tear_down("web").await
@@ -177,7 +173,7 @@ async fn is_staged_after(
     let work = async {
         // A driver may answer that the first call is under way, or let this one wait for it.
         cx.cancels(Box::pin(node.stage()), A_WHILE).await;
-        is_used_beside(cx, beside, &program).await
+        is_used_beside(cx, beside, || program.dies()).await
     };
     let (hung, worked) = tokio::join!(staging, work);
     drop(hung);
@@ -206,27 +202,6 @@ async fn served(cx: &Cx, promises: &[&str]) -> Result<Option<(NodeCalls, Daemon)
     };
     node.writes(&node.target("web"), "kept").await?;
     Ok(Some((node, daemon)))
-}
-
-/// Finds that each call for a volume is answered while another volume's process hangs, which then dies.
-async fn is_used_beside(cx: &Cx, beside: &NodeCalls, hung: &Daemon) -> Result {
-    type Make = fn(&NodeCalls) -> Call;
-    let calls: [Make; 4] = [
-        |node| Box::pin(node.stage()),
-        |node| Box::pin(node.publish("web")),
-        |node| Box::pin(node.unpublish("web")),
-        |node| Box::pin(node.unstage()),
-    ];
-    for call in calls {
-        let answered = cx.answer_to(call(beside)).await;
-        if answered.is_err() {
-            hung.dies()?;
-        }
-        if let Some(answer) = answered? {
-            answer.succeeds()?;
-        }
-    }
-    hung.dies()
 }
 
 fn is_unpublished(cx: &Cx, node: &NodeCalls) -> Result {

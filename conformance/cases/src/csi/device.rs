@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::is_used_beside;
 use crate::prelude::*;
 
 /// The time for a call to reach a device that hangs.
@@ -173,23 +174,7 @@ async fn volume_beside_a_hanging_device_is_used(cx: &mut Cx) -> Result {
         if !image.is_met(A_WHILE).await? {
             cx.not_tried("DRV-093", "the driver does not read the image of a volume that it stages");
         }
-        type Make = fn(&NodeCalls) -> Call;
-        let calls: [Make; 4] = [
-            |node| Box::pin(node.stage()),
-            |node| Box::pin(node.publish("web")),
-            |node| Box::pin(node.unpublish("web")),
-            |node| Box::pin(node.unstage()),
-        ];
-        for call in calls {
-            let answered = cx.answer_to(call(&beside)).await;
-            if answered.is_err() {
-                image.recovers()?;
-            }
-            if let Some(answer) = answered? {
-                answer.succeeds()?;
-            }
-        }
-        image.recovers()
+        is_used_beside(cx, &beside, || image.recovers()).await
     };
     let (hung, worked) = tokio::join!(node.stage(), work);
     drop(hung);

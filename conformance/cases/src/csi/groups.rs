@@ -113,14 +113,10 @@ async fn repeated_group_is_described_as_before(cx: &mut Cx) -> Result {
     let first = take(cx, &[&one, &two]).await?;
     let again = take(cx, &[&one, &two]).await?;
     for field in ["sourceVolumeId", "creationTime", "groupSnapshotId"] {
-        let of_each = |group: &Answer| -> BTreeMap<String, Value> {
-            let id_and_field = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
-            members(group).into_iter().map(id_and_field).collect()
-        };
         let cause = format!(
             "CreateVolumeGroupSnapshot that was repeated answered another `{field}` of a snapshot than before."
         );
-        cx.keeps("DRV-153", CREATE, of_each(&again) == of_each(&first), &cause)?;
+        cx.keeps("DRV-153", CREATE, of_each(&again, field) == of_each(&first, field), &cause)?;
     }
     let is_ready = |group: &Answer| group.part("/groupSnapshot/readyToUse") == json!(true);
     let cause = "CreateVolumeGroupSnapshot that was repeated answered that the group is not ready, after it had been.";
@@ -156,14 +152,10 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     let time = "/groupSnapshot/creationTime";
     cx.keeps("DRV-154", GET, answer.text(time) == group.text(time), cause)?;
     for field in ["sourceVolumeId", "creationTime"] {
-        let of_each = |group: &Answer| -> BTreeMap<String, Value> {
-            let id_and_field = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
-            members(group).into_iter().map(id_and_field).collect()
-        };
         let cause = format!(
             "GetVolumeGroupSnapshot answered another `{field}` of a snapshot than CreateVolumeGroupSnapshot did."
         );
-        cx.keeps("DRV-154", GET, of_each(&answer) == of_each(&group), &cause)?;
+        cx.keeps("DRV-154", GET, of_each(&answer, field) == of_each(&group, field), &cause)?;
     }
     let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
     let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
@@ -335,6 +327,12 @@ async fn take(cx: &Cx, volumes: &[&Volume]) -> Result<Answer> {
     let group = cx.take(CREATE, request(cx, volumes)).await?;
     group.succeeds()?;
     Ok(group)
+}
+
+/// A field of each snapshot of a group, by the snapshot's id.
+fn of_each(group: &Answer, field: &str) -> BTreeMap<String, Value> {
+    let id_and_field = |member: Value| (member["snapshotId"].to_string(), member[field].clone());
+    members(group).into_iter().map(id_and_field).collect()
 }
 
 fn members(group: &Answer) -> Vec<Value> {

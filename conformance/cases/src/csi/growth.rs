@@ -338,13 +338,13 @@ async fn size_within_a_larger_limit_is_that_of_the_volume(cx: &mut Cx) -> Result
     }
     grown.succeeds()?;
     // An idempotent call says how large the volume is, also where there is no list.
-    let told = cx.call("CreateVolume", created).await?;
-    let told: u64 = told.text("/volume/capacityBytes").parse().unwrap_or(0);
+    let again = cx.call("CreateVolume", created).await?;
+    let has: u64 = again.text("/volume/capacityBytes").parse().unwrap_or(0);
     let cause = format!(
-        "ControllerExpandVolume with a larger `limit_bytes` answered {} bytes, and CreateVolume says that the volume has {told}.",
+        "ControllerExpandVolume with a larger `limit_bytes` answered {} bytes, and CreateVolume says that the volume has {has}.",
         capacity(&grown)
     );
-    cx.keeps("DRV-082", "ControllerExpandVolume", told == 0 || told >= capacity(&grown), &cause)
+    cx.keeps("DRV-082", "ControllerExpandVolume", has == 0 || has >= capacity(&grown), &cause)
 }
 
 /// Whether the driver expands volumes only while they are unpublished; if so, the promise is recorded as not tried.

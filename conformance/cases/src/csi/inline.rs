@@ -204,6 +204,7 @@ async fn volumes_are_not_mixed_up(cx: &mut Cx) -> Result {
 async fn publish_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
     let node = cx.inline_calls("scratch")?;
     let target = node.target("web");
+    // Makes the parent directory of the target.
     drop(node.publish_request("web"));
     std::fs::write(&target, "in the way of a directory")?;
     let failed = node.publish("web").await?;

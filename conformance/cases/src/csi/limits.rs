@@ -81,15 +81,15 @@ async fn repeated_attachment_takes_one_place(cx: &mut Cx) -> Result {
     for number in 1..most {
         others.push(cx.volume(&format!("other-{number}")).create().await?);
     }
-    let mut refused = 0;
+    let (mut refused, mut attached) = (0, Vec::new());
     for other in &others {
         let attach = cx.attach_request(other).await?;
         let answer = cx.call("ControllerPublishVolume", attach.clone()).await?;
         refused += usize::from(!answer.is_ok());
+        attached.push(attach);
     }
     // Detached before it is judged: a failed case must leave no attachment.
-    for other in &others {
-        let attach = cx.attach_request(other).await?;
+    for attach in attached {
         let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
         cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
     }

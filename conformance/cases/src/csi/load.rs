@@ -1,5 +1,6 @@
 //! Many volumes come and go together, many times, and no resource of driver or node grows with them.
 
+use super::LIFE;
 use crate::prelude::*;
 
 /// The number of volumes that are set up at once.
@@ -58,14 +59,7 @@ async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
 /// Stages, publishes, unpublishes and unstages all volumes, each step for all at once. A call that the others disturb is
 /// made again.
 async fn set_up_and_tear_down(cx: &Cx, volumes: &[NodeCalls]) -> Result {
-    type MakeCall = fn(&NodeCalls) -> Call;
-    let steps: [MakeCall; 4] = [
-        |node| Box::pin(node.stage()),
-        |node| Box::pin(node.publish("web")),
-        |node| Box::pin(node.unpublish("web")),
-        |node| Box::pin(node.unstage()),
-    ];
-    for call in steps {
+    for call in LIFE {
         let answers = cx.at_once(volumes.iter().map(call).collect()).await?;
         for (volume, answer) in volumes.iter().zip(answers) {
             match answer.is_ok() {

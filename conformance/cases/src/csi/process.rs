@@ -137,7 +137,7 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
 
 /// A volume that comes and goes leaves no file in the directory for temporary files.
 ///
-/// Not in CSI: such files are seen by nobody until the node's disk is full.
+/// Not in CSI: such files stay unnoticed until the node's disk is full.
 #[case(needs = [Filesystem, Root, OwnProcess], judges = ["DRV-132"])]
 async fn cycles_leave_no_temporary_file(cx: &mut Cx) -> Result {
     let cx = &*cx;
@@ -152,7 +152,7 @@ async fn cycles_leave_no_temporary_file(cx: &mut Cx) -> Result {
 
 /// A snapshot that is taken and deleted leaves no file in the directory for temporary files.
 ///
-/// Not in CSI: such files are seen by nobody until the node's disk is full.
+/// Not in CSI: such files stay unnoticed until the node's disk is full.
 #[case(needs = [Snapshots, Creates, Filesystem, OwnProcess], judges = ["DRV-132"])]
 async fn snapshots_leave_no_temporary_file(cx: &mut Cx) -> Result {
     let cx = &*cx;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{LIFE, publish, stage, unpublish, unstage};
 use crate::prelude::*;
 
 /// Concurrent NodeStageVolume calls for one volume stage it once: each call is OK or ABORTED, and there is one mount.
@@ -39,10 +40,8 @@ async fn stages_at_once_are_one_stage(cx: &mut Cx) -> Result {
 async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let nodes = [cx.node_calls(&one).await?, cx.node_calls(&two).await?];
-    type Make = fn(&NodeCalls) -> Call;
-    let steps: [Make; 4] = [stage, publish, unpublish, unstage];
     for _ in 0..3 {
-        for step in steps {
+        for step in LIFE {
             for answer in cx.at_once(nodes.iter().map(step).collect()).await? {
                 let cause = "A call was ABORTED while only calls for another volume were under way.";
                 cx.keeps("DRV-092", answer.method(), answer.code() != "Aborted", cause)?;
@@ -114,11 +113,9 @@ async fn targets_of_a_volume_come_and_go_at_once(cx: &mut Cx) -> Result {
 async fn any_two_calls_at_once_come_to_rest(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
-    type Make = fn(&NodeCalls) -> Call;
-    let calls: [Make; 4] = [stage, publish, unpublish, unstage];
     let mut seed = cx.seed();
-    for (number, first) in calls.iter().enumerate() {
-        for second in &calls[number..] {
+    for (number, first) in LIFE.iter().enumerate() {
+        for second in &LIFE[number..] {
             // The seed decides whether the volume is published before the pair of calls, and which call is the first.
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if seed >> 62 & 1 == 1 {
@@ -200,20 +197,4 @@ async fn repeat_cancelled(cx: &Cx, promise: &'static str, call: impl Fn() -> Cal
         return cx.keeps(promise, answer.method(), true, "");
     }
     cx.until_ok(&call).await?.asked("after a cancelled one").is(promise, &["OK"])
-}
-
-fn stage(node: &NodeCalls) -> Call {
-    Box::pin(node.stage())
-}
-
-fn publish(node: &NodeCalls) -> Call {
-    Box::pin(node.publish("web"))
-}
-
-fn unpublish(node: &NodeCalls) -> Call {
-    Box::pin(node.unpublish("web"))
-}
-
-fn unstage(node: &NodeCalls) -> Call {
-    Box::pin(node.unstage())
 }

@@ -24,7 +24,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
 
 /// The topology of a node is the same before there is a volume and after.
 ///
-/// CSI, NodeGetInfoResponse.accessible_topology: a CO places volumes and workloads by what it was told once.
+/// CSI, NodeGetInfoResponse.accessible_topology: a CO places volumes and workloads by the first answer.
 #[case(needs = [Creates, Filesystem, Topology])]
 async fn topology_of_the_node_stays_when_there_are_volumes(cx: &mut Cx) -> Result {
     let before = cx.call("NodeGetInfo", json!({})).await?.part("/accessibleTopology");

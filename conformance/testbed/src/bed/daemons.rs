@@ -1,5 +1,5 @@
 //! Processes of the driver beside the one that it was started as: daemons that serve its volumes through FUSE, and programs
-//! that it runs. Sends them signals, and touches no file of a volume: whoever does may hang.
+//! that it runs. Sends them signals, and touches no file of a volume: a look at one may hang.
 
 use std::collections::BTreeSet;
 use std::path::Path;
