@@ -128,7 +128,12 @@ impl Driver {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
     }
 
-    /// Whether [`Self::is_first`] was asked of `thing`.
+    /// Notes `thing` for [`Self::has_seen`].
+    pub(crate) fn remember(&self, thing: &str) {
+        self.is_first(thing);
+    }
+
+    /// Whether `thing` was remembered, or [`Self::is_first`] was asked of it.
     pub(crate) fn has_seen(&self, thing: &str) -> bool {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(thing)
     }

@@ -130,10 +130,9 @@ impl Node for NodeService {
             self.driver.can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyMissing);
         let malformed = if self.driver.breaks(Sabotage::TopologyMalformed) { " or so" } else { "" };
         let mut topology = has_topology.then(|| crate::topology::of(&format!("{}{malformed}", self.zone)));
-        let volumes = self.driver.journal.read(|books| books.volumes.len())?;
         if let Some(topology) = topology.as_mut()
-            && volumes > 0
             && self.driver.breaks(Sabotage::TopologyFollowsVolumes)
+            && self.driver.journal.read(|books| !books.volumes.is_empty())?
         {
             topology.segments.insert("topology.fake.csi.volproof.dev/used".to_owned(), "yes".to_owned());
         }

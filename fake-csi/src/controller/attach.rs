@@ -41,13 +41,13 @@ impl Driver {
                 if !self.breaks(Sabotage::AttachIgnoresConflict) {
                     is_compatible(attachment, &capability, request.readonly)?;
                 }
-                // Only remembered here; the sabotage acts elsewhere.
-                _ = self.is_first(&attached_again(&volume.id));
+                // The sabotage acts elsewhere.
+                self.remember(&attached_again(&volume.id));
                 return Ok((Vec::new(), attachment.generation));
             }
             self.may_attach(books, volume, node, &capability)?;
             if request.readonly {
-                _ = self.is_first(&attached_read_only(&volume.id));
+                self.remember(&attached_read_only(&volume.id));
             }
             let attachment = Attachment { generation: books.next, readonly: request.readonly, capability };
             let mut volume = volume.clone();
@@ -71,8 +71,8 @@ impl Driver {
             validate::required("node_id", &request.node_id)?;
         }
         if self.breaks(Sabotage::DetachKeepsPlace) {
-            // Only remembered here; the sabotage acts elsewhere.
-            _ = self.is_first("a detached volume");
+            // The sabotage acts elsewhere.
+            self.remember("a detached volume");
         }
 
         let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;

@@ -1,10 +1,11 @@
-//! The file system: each call of the kernel is done to the file behind it.
+//! The file system: each call of the kernel is done to the file behind it. The harness has another one for disks that fail on
+//! order; they share no code, as the driver shares none with what judges it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -57,6 +58,18 @@ impl Mirror {
         self.files.attributes(found.ino)
     }
 
+    /// Makes a file in a directory by a call of the kernel.
+    fn make(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        reply: ReplyEntry,
+        call: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
+    ) {
+        let made = self.files.get(parent).and_then(|parent| Ok(call(&parent)?));
+        entry(made.and_then(|()| self.owned(request, parent, name)), reply);
+    }
+
     fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags, reply: ReplyEmpty) {
         let removed =
             self.files.get(parent).and_then(|parent| Ok(rustix::fs::unlinkat(parent, name, flags)?));
@@ -74,6 +87,13 @@ fn done(result: io::Result<()>, reply: ReplyEmpty) {
 fn entry(result: io::Result<FileAttr>, reply: ReplyEntry) {
     match result {
         Ok(found) => reply.entry(&TTL, &found, Generation(0)),
+        Err(error) => reply.error(Errno::from(error)),
+    }
+}
+
+fn attributes(result: io::Result<FileAttr>, reply: ReplyAttr) {
+    match result {
+        Ok(found) => reply.attr(&TTL, &found),
         Err(error) => reply.error(Errno::from(error)),
     }
 }
@@ -108,10 +128,7 @@ impl Filesystem for Mirror {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        match self.files.attributes(inode) {
-            Ok(found) => reply.attr(&TTL, &found),
-            Err(error) => reply.error(Errno::from(error)),
-        }
+        attributes(self.files.attributes(inode), reply);
     }
 
     fn setattr(
@@ -154,10 +171,7 @@ impl Filesystem for Mirror {
             }
             self.files.attributes(inode)
         };
-        match set() {
-            Ok(found) => reply.attr(&TTL, &found),
-            Err(error) => reply.error(Errno::from(error)),
-        }
+        attributes(set(), reply);
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -177,10 +191,9 @@ impl Filesystem for Mirror {
     ) {
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let mode = Mode::from_raw_mode(mode & !umask & 0o7777);
-        let made = self.files.get(parent);
-        let made =
-            made.and_then(|parent| Ok(rustix::fs::mknodat(parent, name, kind, mode, u64::from(rdev))?));
-        entry(made.and_then(|()| self.owned(request, parent, name)), reply);
+        self.make(request, (parent, name), reply, |directory| {
+            rustix::fs::mknodat(directory, name, kind, mode, u64::from(rdev))
+        });
     }
 
     fn mkdir(
@@ -193,13 +206,11 @@ impl Filesystem for Mirror {
         reply: ReplyEntry,
     ) {
         let mode = Mode::from_raw_mode(mode & !umask & 0o7777);
-        let made = self.files.get(parent).and_then(|parent| Ok(rustix::fs::mkdirat(parent, name, mode)?));
-        entry(made.and_then(|()| self.owned(request, parent, name)), reply);
+        self.make(request, (parent, name), reply, |directory| rustix::fs::mkdirat(directory, name, mode));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.files.get(parent).and_then(|parent| Ok(rustix::fs::symlinkat(target, parent, name)?));
-        entry(made.and_then(|()| self.owned(request, parent, name)), reply);
+        self.make(request, (parent, name), reply, |directory| rustix::fs::symlinkat(target, directory, name));
     }
 
     fn link(&self, _request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -42,7 +42,7 @@ pub(crate) fn start(directory: &Path, at: &Path, lingers: bool) -> Result<(), Ke
     }
     drop((read, child.kill(), child.wait()));
     let mut said = String::new();
-    drop(errors.map(|mut errors| errors.read_to_string(&mut said)));
+    let _ = errors.expect("it is a pipe").read_to_string(&mut said);
     Err(failed(io::Error::other(said.trim().to_owned())))
 }
 
@@ -80,14 +80,14 @@ pub(crate) fn measure(path: &Path) -> Option<rustix::fs::StatVfs> {
     std::thread::spawn(move || {
         let measured = rustix::fs::statvfs(&path);
         self::open().retain(|other| *other != question);
-        // Nobody waits for it any more if it is late.
+        // A late answer has no receiver any more.
         drop(sender.send(measured));
     });
     receiver.recv_timeout(PATIENCE).ok()?.ok()
 }
 
 /// Unmounts all mounts at a path of a FUSE file system. Those of a daemon that does not answer are detached also when
-/// they are in use: nobody can use them.
+/// they are in use: each use of one fails or waits.
 pub(crate) fn unmount_all(path: &Path) -> Result<(), KernelError> {
     while mount::is_mount_point(path)? {
         match mount::unmount_one(path, MntFlags::empty()) {

@@ -168,7 +168,7 @@ impl NodeService {
             let is_swapped =
                 self.driver.has_seen(&pair) || volume.targets.len() < 2 && twin.targets.is_empty();
             if is_swapped {
-                _ = self.driver.is_first(&pair);
+                self.driver.remember(&pair);
                 return Ok(LoopDevice::find(&self.driver.contents_of(twin), false)?);
             }
             return Ok(None);

@@ -46,7 +46,7 @@ impl NodeService {
         }
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
         if published.is_err() && fails_for_ever {
-            _ = self.driver.is_first(&volume.id);
+            self.driver.remember(&volume.id);
         }
         if published.is_err() && is_private {
             // After a final error the caller need not unpublish.
