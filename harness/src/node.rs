@@ -441,7 +441,8 @@ impl Node {
         let conversation = Conversation::begin(stream, move |notice| notice::record(&journal, notice));
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A later pod with the uid of a deleted one has containers.
-        gone.retain(|uid| self.pods().any(|pod| pod.meta.uid == *uid));
+        let there: BTreeSet<_> = self.pods().map(|pod| pod.meta.uid.clone()).collect();
+        gone.retain(|uid| there.contains(uid));
         let running = Arc::new(Running { group, exit, conversation, effects });
         let ready = running.conversation.ask(Order::Start { gone });
         let answered = tokio::time::timeout(READY, ready).await.map_err(not_ready)?;

@@ -121,8 +121,8 @@ impl Front {
         self.pauses.door(method, sprung).await;
         let message = self.pauses.without_staging(method, message);
         let symbol = self.journal.symbols().volume(&handle);
-        let (rule, gate) =
-            self.rules.take(method, [&handle, &symbol], [&pod, &self.journal.symbols().pod(&pod)]).unzip();
+        let is_pod = |wanted: &str| wanted == pod || wanted == self.journal.symbols().pod(&pod);
+        let (rule, gate) = self.rules.take(method, [&handle, &symbol], is_pod).unzip();
         record.rule = rule.as_ref().map(Rule::text);
         let rule = rule.unwrap_or_default();
         let garbled = rule.garbled;

@@ -176,18 +176,18 @@ impl Rules {
         self.all().retain(|active| !method.is_empty() && active.rule.method != method);
     }
 
-    /// Takes the rule for a call and counts the call. A volume has two names, its handle and its symbol, and a pod its UID
-    /// and its name.
+    /// Takes the rule for a call and counts the call. A volume has two names: its handle and its symbol. `is_pod` says whether
+    /// a pod is that of the call.
     pub(super) fn take(
         &self,
         method: &str,
         volume: [&str; 2],
-        pod: [&str; 2],
+        is_pod: impl Fn(&str) -> bool,
     ) -> Option<(Rule, Option<Gate>)> {
         let mut all = self.all();
         let meant = |active: &Active| {
             let of_volume = active.rule.volume.as_deref().is_none_or(|wanted| volume.contains(&wanted));
-            let of_pod = active.rule.pod.as_deref().is_none_or(|wanted| pod.contains(&wanted));
+            let of_pod = active.rule.pod.as_deref().is_none_or(&is_pod);
             active.rule.method == method && of_volume && of_pod && active.left != Some(0)
         };
         let latest = all.iter().rposition(meant)?;
