@@ -41,6 +41,24 @@ fn failed(ended: &Ended) -> Vec<String> {
     statuses(ended).into_iter().filter(|(_, status)| status == "failed").map(|(id, _)| id).collect()
 }
 
+/// A driver that keeps a state for each node has its volumes made and used on each of them, and none of them moves.
+#[test]
+fn driver_with_a_state_for_each_node_is_clean() {
+    if !has_root() {
+        return;
+    }
+    let apart = "nodes = 2\nstate = \"per_node\"";
+    let case = "csi::nodes::volume_lives_on_each_of_two_nodes_apart";
+    let ended = run(&["--without=publish-unpublish"], apart, "csi::nodes");
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert_eq!(statuses(&ended)[case], "passed", "{}", ended.told());
+    assert!(ended.stdout.contains("has a state for each node by its manifest (`state`)"), "{}", ended.told());
+
+    // The control: a driver that loses what was written.
+    let ended = run(&["--without=publish-unpublish", "--sabotage=unpublish-deletes-data"], apart, case);
+    assert_eq!(failed(&ended), [case]);
+}
+
 /// A driver whose volumes have content from the start, and which has no CreateVolume: no case asks for an empty volume or
 /// for one that it would have to make.
 #[test]

@@ -366,6 +366,11 @@ impl Manifest {
         self.nodes > 1 && self.state == State::Shared && !self.is_running_already()
     }
 
+    /// Whether another node may be started beside the first, and neither reaches the volumes of the other.
+    pub fn has_nodes_apart(&self) -> bool {
+        self.nodes > 1 && self.state == State::PerNode && !self.is_running_already()
+    }
+
     /// The size volumes are made with.
     pub fn volume_size(&self) -> u64 {
         self.volume.size.map_or(DEFAULT_SIZE, Size::bytes)

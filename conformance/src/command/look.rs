@@ -163,9 +163,21 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     }
     if !manifest.has_other_node() {
         // A driver with one node is not asked for volumes of several.
+        let reason = match manifest.has_nodes_apart() {
+            true => "has a state for each node by its manifest (`state`)",
+            false => "has a single node by its manifest (`nodes = 2`)",
+        };
         for need in [Need::TwoNodes, Need::SharedByNodes] {
-            ground.lacks(need, "has a single node by its manifest (`nodes = 2`)");
+            ground.lacks(need, reason);
         }
+    }
+    if !manifest.has_nodes_apart() {
+        let reason = "has no nodes with a state of their own by its manifest (`state = \"per_node\"`)";
+        ground.lacks(Need::NodesApart, reason);
+    } else if abilities.attaches() {
+        let reason =
+            "attaches volumes: one controller serves all nodes, and knows the volumes of one of them";
+        ground.lacks(Need::NodesApart, reason);
     }
     if abilities.says.max_volumes == 1 {
         ground.lacks(Need::TwoVolumes, "NodeGetInfo answers `max_volumes_per_node` = 1");

@@ -124,6 +124,8 @@ pub(crate) struct Made {
     /// Made-up secrets in the case's own calls, by method.
     canaries: RefCell<BTreeMap<String, String>>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
+    /// Those that the driver of the other node has made.
+    of_other: RefCell<BTreeSet<String>>,
     /// The duration of the case's slowest own call.
     slowest: Cell<Duration>,
     /// Ids of volumes and snapshots that the case's own calls have deleted.

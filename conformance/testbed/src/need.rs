@@ -91,6 +91,9 @@ needs! {
     Shared: Driver, "shared";
     /// The driver runs on two nodes that reach the same volumes (in the manifest: `nodes = 2`).
     TwoNodes: Driver, "two nodes";
+    /// The driver runs on two nodes that do not reach each other's volumes (in the manifest: `nodes = 2` and
+    /// `state = "per_node"`).
+    NodesApart: Driver, "nodes apart";
     /// Pods on several nodes may have a volume at once: the driver creates volumes with MULTI_NODE_MULTI_WRITER.
     SharedByNodes: Driver, "shared by nodes";
     /// A volume begins empty and keeps what pods write until it is deleted: the manifest does not say
@@ -166,6 +169,7 @@ impl Need {
             | Self::Filesystem
             | Self::Shared
             | Self::TwoNodes
+            | Self::NodesApart
             | Self::SharedByNodes
             | Self::Persistent
             | Self::TwoVolumes

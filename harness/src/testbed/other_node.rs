@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use super::builder::plugin_socket;
 use super::{Surroundings, TestbedError};
 use crate::Layout;
-use crate::api_server::{ApiServer, Served};
+use crate::api_server::{ApiServer, Provisioner, Served};
 use crate::driver::{Driver, DriverOptions, Exit, Registrar};
 use crate::journal::Journal;
 use crate::manifest::State;
@@ -29,6 +29,8 @@ const ROOT_BYTES: u64 = 64 << 20;
 pub struct OtherNode {
     // Dropped in this order, as in a testbed: each before the one that it sends requests to.
     pub node: Node,
+    /// Makes volumes through the node's driver.
+    pub provisioner: Provisioner,
     registrar: Registrar,
     proxy: Proxy,
     _served: Served,
@@ -78,9 +80,23 @@ impl Surroundings {
         let node = Node::start(options, api_server.clone()).await?;
         let registration = layout.registration_socket(self.driver_name());
         let registrar = Registrar::serve(&registration, self.driver_name(), proxy.socket(), journal.clone())?;
+        let (channel, capabilities) = (proxy.channel()?, driver.capabilities().clone());
+        let provisioner = Provisioner::new(api_server.clone(), channel, self.manifest.clone(), capabilities)
+            .tagged(self.provisioner.tag().to_owned());
         let driver = Mutex::new(driver);
         let (name, _served) = (name.to_owned(), served);
-        let other = OtherNode { node, registrar, proxy, _served, driver, api_server, journal, layout, name };
+        let other = OtherNode {
+            node,
+            provisioner,
+            registrar,
+            proxy,
+            _served,
+            driver,
+            api_server,
+            journal,
+            layout,
+            name,
+        };
         other.wait_registered(self).await?;
         Ok(other)
     }

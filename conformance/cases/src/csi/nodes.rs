@@ -95,6 +95,29 @@ async fn pod_moves_with_its_volumes(cx: &mut Cx) -> Result {
     moved.stop().await
 }
 
+/// Where each node has a driver with a state of its own, a volume lives on each of them from its creation to its deletion.
+///
+/// CSI, Architecture, Figure 4: a headless plugin on each node serves the node's own volumes.
+#[case(needs = [Creates, Filesystem, Root, Persistent, NodesApart])]
+async fn volume_lives_on_each_of_two_nodes_apart(cx: &mut Cx) -> Result {
+    let here = cx.volume("here").create().await?;
+    let first = cx.pod("first").volume(&here, "/data").start().await?;
+    first.writes("/data/greeting", "hello").await?;
+    first.stop().await?;
+    let next = cx.pod("next").volume(&here, "/data").start().await?;
+    next.reads("/data/greeting", "hello").await?;
+    next.stop().await?;
+
+    let other = cx.other_node().await?;
+    let there = other.volume("there").create().await?;
+    let first = other.pod("first-there").volume(&there, "/data").start().await?;
+    first.writes("/data/greeting", "adieu").await?;
+    first.stop().await?;
+    let next = other.pod("next-there").volume(&there, "/data").start().await?;
+    next.reads("/data/greeting", "adieu").await?;
+    next.stop().await
+}
+
 /// Pods on two nodes see what each of them writes.
 ///
 /// CSI, VolumeCapability: MULTI_NODE_MULTI_WRITER can be published as read/write at multiple nodes simultaneously.

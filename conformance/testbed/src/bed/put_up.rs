@@ -35,7 +35,8 @@ impl Bed {
         let builder = builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone());
         let builder = builder.attach_after(Duration::ZERO).patience(limit);
         let testbed = builder.put_up().await.map_err(|error| Refusal::of_testbed(&error))?;
-        let other_root = orders.manifest.has_other_node().then(|| {
+        let may_have_other = orders.manifest.has_other_node() || orders.manifest.has_nodes_apart();
+        let other_root = may_have_other.then(|| {
             let layout = testbed.layout.beside(other_node::NAME, true);
             mount_root(&layout).map_err(|error| Refusal::of_testbed(&error))
         });

@@ -16,6 +16,8 @@ pub(crate) struct VolumeSpec {
     pub(crate) shared: bool,
     /// For pods on several nodes at once.
     pub(crate) on_all_nodes: bool,
+    /// Made by the driver of the other node.
+    pub(crate) on_other_node: bool,
     pub(crate) single_pod: bool,
     /// The type of its file system, if the case does not leave that to the manifest.
     pub(crate) fs_type: Option<String>,
@@ -71,6 +73,7 @@ impl VolumeSpec {
             block: false,
             shared: false,
             on_all_nodes: false,
+            on_other_node: false,
             single_pod: false,
             fs_type: None,
             mount_options: vec![],

@@ -65,7 +65,11 @@ impl Bed {
             request.access_modes = vec![AccessMode::ReadWriteMany];
         }
         let earlier = self.driver_loops();
-        let made = self.provisioner.provision(&request).await;
+        let provisioner = match spec.on_other_node {
+            true => &self.the_other()?.provisioner,
+            false => &self.provisioner,
+        };
+        let made = provisioner.provision(&request).await;
         self.remember_loops(&earlier);
         let made = match made {
             Ok(made) => made,
@@ -76,6 +80,9 @@ impl Bed {
             self.give_group(&made.volume, gid)?;
         }
         self.made.volumes.borrow_mut().insert(spec.name.clone(), made);
+        if spec.on_other_node {
+            self.made.of_other.borrow_mut().insert(spec.name.clone());
+        }
         if spec.source.is_some() {
             self.made.copies.borrow_mut().volumes.insert(spec.name.clone());
         }

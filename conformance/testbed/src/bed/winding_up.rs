@@ -187,7 +187,9 @@ impl Bed {
     async fn delete_volumes(&self, volumes: Vec<String>) -> Vec<String> {
         let mut left = Vec::new();
         for volume in volumes {
-            match load::within(CALL, self.provisioner.delete(&volume)).await {
+            let of_other = self.other().filter(|_| self.made.of_other.borrow().contains(&volume));
+            let provisioner = of_other.map_or(&self.provisioner, |other| &other.provisioner);
+            match load::within(CALL, provisioner.delete(&volume)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => left.push(format!("volume {volume}: {}", chain(&error).join(": "))),
                 // Each further one would take as long.

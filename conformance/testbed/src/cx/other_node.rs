@@ -8,7 +8,7 @@ use expect_test::Expect;
 use serde_json::Value;
 
 use super::node_calls::attach_request;
-use super::{Cx, Pod, PodBuilder, Shared, Volume};
+use super::{Cx, Pod, PodBuilder, Shared, Volume, VolumeBuilder};
 use crate::failure::{Result, place};
 
 /// The node beside the first one.
@@ -48,6 +48,11 @@ impl OtherNode {
             let other = doing.done(shared.bed.the_other())?;
             Ok(attach_request(&fields, &other.driver_node_id().await))
         }
+    }
+
+    /// A volume, to be made by the driver of this node.
+    pub fn volume(&self, name: &str) -> VolumeBuilder {
+        VolumeBuilder::new(Rc::clone(&self.shared), name).on_other_node()
     }
 
     /// A pod, to be given to this node.

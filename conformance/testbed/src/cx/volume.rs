@@ -36,6 +36,11 @@ impl VolumeBuilder {
         self
     }
 
+    pub(super) fn on_other_node(mut self) -> Self {
+        self.spec.on_other_node = true;
+        self
+    }
+
     /// For pods on several nodes at once.
     pub fn on_all_nodes(mut self) -> Self {
         self.spec.on_all_nodes = true;
