@@ -124,6 +124,32 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
     assert_eq!(ended.temporary_files(), Vec::<String>::new());
 }
 
+/// A driver that never answers: what was seen is reported at the deadline, although nothing can be taken down.
+#[test]
+#[serial]
+fn play_of_a_driver_that_hangs_ends_with_the_call_and_the_pods_that_wait() {
+    if !has_root() {
+        return;
+    }
+    let program = built().display().to_string();
+    let fault = r#"--fault={"method":"NodeStageVolume","hang":true}"#;
+    let command =
+        [&program, "__fake-csi", "--endpoint={endpoint}", "--node={node}", "--state-dir={state}", fault];
+    let driver = format!("name = \"fake.csi.volproof.dev\"\ncommand = {command:?}\n");
+    let run = manifests().file("driver.toml", &driver);
+    let ended = run.args("--driver driver.toml --once --timeout 8s --trace trace.jsonl").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    for told in [
+        "these pods lack volumes: web\n",
+        "were not taken down within 8 s (--timeout gives more time); under way: NodeStageVolume for ",
+    ] {
+        assert!(ended.stderr.contains(told), "{told}\n{}", ended.told());
+    }
+    let trace =
+        std::fs::read_to_string(ended.directory.path().join("trace.jsonl")).expect("it was asked for");
+    assert!(trace.contains("NodeStageVolume"), "{trace}");
+}
+
 /// GitHub's runner takes each line that begins with `::` for a command.
 #[test]
 #[serial]

@@ -28,7 +28,8 @@ use testbed::message::Orders;
 #[derive(Debug, Args)]
 #[command(
     after_help = "While manifests are played they may be edited: a changed file is applied as soon as it is written. A claim \
-                  grows, a pod whose entry is deleted goes, a pod that is changed is made anew, and what is added is made.\n\n\
+                  grows, a pod whose entry is deleted goes, a pod that is changed is made anew, and what is added is made. \
+                  Changes wait while the program of --shell or CMD runs, and are not applied after it.\n\n\
                   Exit codes: 0 all of it came, went again, and no promise was broken; 1 something did not, a MUST is \
                   broken, or the command failed; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
 )]
@@ -88,7 +89,14 @@ pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
-    let notes = files.notes(manifest.has_other_node());
+    let alone = match (manifest.has_other_node(), manifest.has_nodes_apart()) {
+        (true, _) => None,
+        (_, true) => {
+            Some("the driver's manifest has `state = \"per_node\"`, and what is played has one state")
+        }
+        _ => Some("the driver's manifest adds `node-2` with `nodes = 2`"),
+    };
+    let notes = files.notes(alone);
     notes.iter().for_each(|note| note!("note: {note}"));
     let host_paths = files.host_paths();
     match flags.allow_host_path {

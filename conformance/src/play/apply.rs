@@ -186,23 +186,31 @@ fn update(world: &World, document: &Value) -> Result<String, String> {
     }
 }
 
-/// A claim can ask for more, and for another class of attributes.
+/// A claim can ask for more, for another class of attributes, and for less than a growth that failed: as an API server
+/// has it, anything above its capacity.
 fn change(world: &World, claim: &Claim) -> Result<String, String> {
     let name = &claim.meta.name;
     let known = world.api_server.get::<Claim>(NAMESPACE, name).ok_or("it is deleted")?;
-    let (before, after) = (known.spec.request, claim.spec.request);
+    let (before, after, capacity) = (known.spec.request, claim.spec.request, known.status.capacity);
     let others = |claim: &Claim| {
         let spec = claim.spec.clone();
         (spec.access_modes, spec.mode, spec.data_source, spec.selector)
     };
-    if others(&known) != others(claim) {
+    // What a manifest leaves out may have been filled in.
+    let has_other_class = claim.spec.class.is_some() && claim.spec.class != known.spec.class;
+    if others(&known) != others(claim) || has_other_class {
         let changeable = "`resources.requests.storage` and `volumeAttributesClassName`";
         return Err(format!("of a claim only {changeable} can be changed"));
     }
     let class = &claim.spec.attributes_class;
     let modifies = *class != known.spec.attributes_class;
-    if after < before || (after == before && !modifies) {
-        return Err(format!("a claim never shrinks: it asks for {before}, and would ask for {after}"));
+    if after < before && after <= capacity {
+        return Err(format!(
+            "a claim never shrinks to its capacity: it has {capacity}, asks for {before}, and would ask for {after}"
+        ));
+    }
+    if after == before && !modifies {
+        return Err("nothing that can be changed of a claim has changed".to_owned());
     }
     let write = |claim: &mut Claim| {
         claim.spec.request = after;

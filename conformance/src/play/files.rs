@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::{Claim, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -72,9 +73,13 @@ const NAMESPACE: &str = "default";
 impl Files {
     /// Reads files, each with its name.
     pub(crate) fn parse(files: &[(String, String)]) -> Result<Self, (String, Bad)> {
-        let mut all = Vec::new();
+        let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
         for (name, text) in files {
+            let from = all.len();
             documents(text, &mut all).map_err(|bad| (name.clone(), bad))?;
+            for document in all.iter().skip(from) {
+                check(document, &mut seen).map_err(|bad| (name.clone(), bad))?;
+            }
         }
         let first = || files.first().map(|(name, _)| name.clone()).unwrap_or_default();
         Self::of(&all).map_err(|bad| (first(), bad))
@@ -83,28 +88,6 @@ impl Files {
     fn of(documents: &[Value]) -> Result<Self, Bad> {
         let of_kind =
             |kind: &'static str| documents.iter().filter(move |document| text(document, "/kind") == kind);
-        let mut seen = BTreeSet::new();
-        for document in documents {
-            names::check(document)?;
-            let (kind, namespace) = (text(document, "/kind"), text(document, "/metadata/namespace"));
-            let name = manifest::name(document);
-            known_kind(kind)?;
-            if !seen.insert((kind, name)) {
-                return Err(Bad::at(
-                    0,
-                    format!("there are two objects of kind {kind} with the name `{name}`"),
-                ));
-            }
-            if !["", NAMESPACE].contains(&namespace) {
-                let what = format!(
-                    "{kind} `{name}` is in the namespace `{namespace}`, and there is `{NAMESPACE}` only"
-                );
-                return Err(Bad::at(0, what));
-            }
-            // Each document must be an object.
-            manifest::objects(document.clone(), "")
-                .map_err(|error| Bad::at(0, testbed::failure::chain(&error).join(": ")))?;
-        }
         let pods: Vec<Value> = of_kind("Pod").cloned().collect();
         if pods.is_empty() {
             return Err(Bad::at(0, "there is no pod in it"));
@@ -143,13 +126,13 @@ impl Files {
         in_pods.chain(persistent).filter(|path| !path.is_empty()).collect()
     }
 
-    /// Why these cannot be played with this driver, if they cannot.
+    /// Why these cannot be played with this driver, if they cannot. A class that no claim is of does no harm.
     pub(crate) fn refuse(&self, driver: &str) -> Result<(), Bad> {
-        match self
-            .provisioners
-            .iter()
-            .find(|(provisioner, _)| ![driver, NO_PROVISIONER].contains(&provisioner.as_str()))
-        {
+        let is_used =
+            |class: &str| self.claims.iter().chain(&self.scenario.pods).any(|of| names_class(of, class));
+        match self.provisioners.iter().find(|(provisioner, class)| {
+            ![driver, NO_PROVISIONER].contains(&provisioner.as_str()) && is_used(class)
+        }) {
             None => Ok(()),
             Some((provisioner, class)) => Err(Bad {
                 line: 0,
@@ -160,6 +143,80 @@ impl Files {
             }),
         }
     }
+}
+
+/// Whether a claim, or the template of one in a pod, is of this class, or may be by default.
+fn names_class(document: &Value, class: &str) -> bool {
+    match document {
+        Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
+            "storageClassName" => value == class,
+            "storageclass.kubernetes.io/is-default-class" => value == "true",
+            _ => names_class(value, class),
+        }),
+        Value::Array(values) => values.iter().any(|value| names_class(value, class)),
+        _ => false,
+    }
+}
+
+/// Refuses a document that is no object, or one whose kind and name are `seen` already.
+fn check(document: &Value, seen: &mut BTreeSet<(String, String)>) -> Result<(), Bad> {
+    names::check(document)?;
+    let (kind, namespace) = (text(document, "/kind"), text(document, "/metadata/namespace"));
+    let name = manifest::name(document);
+    known_kind(kind)?;
+    if !seen.insert((kind.to_owned(), name.to_owned())) {
+        return Err(Bad::at(0, format!("there are two objects of kind {kind} with the name `{name}`")));
+    }
+    if !["", NAMESPACE].contains(&namespace) {
+        let what =
+            format!("{kind} `{name}` is in the namespace `{namespace}`, and there is `{NAMESPACE}` only");
+        return Err(Bad::at(0, what));
+    }
+    // Each document must be an object.
+    let objects = manifest::objects(document.clone(), "")
+        .map_err(|error| Bad::at(0, testbed::failure::chain(&error).join(": ")))?;
+    let mut claims = objects.iter().filter_map(|object| match object {
+        Object::Claim(claim) => Some(claim),
+        _ => None,
+    });
+    claims.try_for_each(|claim| required_of(claim))?;
+    if kind == "StorageClass" { check_class(document) } else { Ok(()) }
+}
+
+/// Refuses a class that an API server refuses.
+fn check_class(class: &Value) -> Result<(), Bad> {
+    let name = manifest::name(class);
+    if text(class, "/provisioner").is_empty() {
+        return Err(Bad::at(
+            0,
+            format!("no API server takes StorageClass `{name}`: it has no `provisioner`"),
+        ));
+    }
+    let choices = [
+        ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
+        ("reclaimPolicy", ["Delete", "Retain"]),
+    ];
+    for (field, [one, other]) in choices {
+        let value = text(class, &format!("/{field}"));
+        if !["", one, other].contains(&value) {
+            let what = format!(
+                "no API server takes StorageClass `{name}`: `{field}` is `{value}`, and can be `{one}` or `{other}`"
+            );
+            return Err(Bad::at(0, what));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a claim without the fields that an API server requires: a driver would be asked for an impossible volume.
+fn required_of(claim: &Claim) -> Result<(), Bad> {
+    let missing = match (claim.spec.access_modes.is_empty(), claim.spec.request.0) {
+        (true, _) => "`spec.accessModes` is empty",
+        (false, 0) => "`spec.resources.requests.storage` is missing or 0",
+        (false, _) => return Ok(()),
+    };
+    let what = format!("no API server takes PersistentVolumeClaim `{}`: {missing}", claim.meta.name);
+    Err(Bad::at(0, what))
 }
 
 /// Refuses an unknown kind.
@@ -255,7 +312,8 @@ spec:
     #[test]
     fn two_objects_of_a_name_are_refused() {
         let snapshot = "kind: VolumeSnapshot\nmetadata: {name: monday}\nspec: {source: {persistentVolumeClaimName: data}}\n";
-        let (_, bad) = files(&[POD, CLAIM, snapshot, snapshot]).expect_err("one of them is not meant");
+        let (name, bad) = files(&[POD, CLAIM, snapshot, snapshot]).expect_err("one of them is not meant");
+        assert_eq!(name, "3.yaml");
         assert_eq!(bad.what, "there are two objects of kind VolumeSnapshot with the name `monday`");
     }
 
@@ -279,10 +337,51 @@ spec:
     }
 
     #[test]
+    fn class_that_no_claim_is_of_is_of_any_provisioner() {
+        let class = "kind: StorageClass\nmetadata: {name: slow}\nprovisioner: b.example.com\n";
+        assert!(files(&[POD, CLAIM, class]).expect("they can be played").refuse("a.example.com").is_ok());
+        let default = &class.replace(
+            "name: slow",
+            "name: slow, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}",
+        );
+        let files = files(&[POD, CLAIM, default]).expect("they can be played");
+        assert!(files.refuse("a.example.com").is_err(), "a claim without a class may be of it");
+    }
+
+    #[test]
+    fn class_that_an_api_server_refuses_is_refused() {
+        for (line, field) in [
+            ("provisioner: ''", "it has no `provisioner`"),
+            ("provisioner: a.example.com\nreclaimPolicy: Never", "`reclaimPolicy` is `Never`"),
+            (
+                "provisioner: a.example.com\nvolumeBindingMode: Sometimes",
+                "`volumeBindingMode` is `Sometimes`",
+            ),
+        ] {
+            let class = format!("kind: StorageClass\nmetadata: {{name: slow}}\n{line}\n");
+            let (name, bad) = files(&[POD, CLAIM, &class]).map(|_| ()).expect_err("an API server refuses it");
+            assert_eq!(name, "2.yaml");
+            assert!(bad.what.contains(field), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn class_without_a_provisioner_is_for_volumes_that_are_written_down() {
         let class =
             "kind: StorageClass\nmetadata: {name: local}\nprovisioner: kubernetes.io/no-provisioner\n";
         assert!(files(&[POD, CLAIM, class]).expect("they can be played").refuse("a.example.com").is_ok());
+    }
+
+    #[test]
+    fn claim_without_a_required_field_is_refused() {
+        for (field, other) in
+            [("accessModes: [ReadWriteMany]", "accessModes: []"), ("storage: 20Mi", "cpu: 1")]
+        {
+            let claim = CLAIM.replace(field, other);
+            let (name, bad) = files(&[POD, &claim]).map(|_| ()).expect_err("an API server refuses it");
+            assert_eq!(name, "1.yaml");
+            assert!(bad.what.starts_with("no API server takes PersistentVolumeClaim `data`"), "{bad:?}");
+        }
     }
 
     #[test]
@@ -309,7 +408,8 @@ spec:
         assert_eq!(bad.what, "the pod `web` wants the claim `data`, which is in no file");
         let (_, bad) = what(&[CLAIM]);
         assert_eq!(bad.what, "there is no pod in it");
-        let (_, bad) = what(&["kind: Pot\nmetadata: {name: x}\n"]);
+        let (name, bad) = what(&[POD, "kind: Pot\nmetadata: {name: x}\n"]);
+        assert_eq!(name, "1.yaml");
         assert_eq!(bad.hint.as_deref(), Some("did you mean `Pod`?"));
         let (_, bad) = what(&[&POD.replace("name: d, mountPath", "name: e, mountPath"), CLAIM]);
         assert_eq!(bad.what, "there is no volume in the pod `web` named `e`");

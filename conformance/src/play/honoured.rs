@@ -20,16 +20,16 @@ const NOT_HONOURED: &[(&str, &str, &str)] = &[
 ];
 
 impl Files {
-    /// The fields that are not honoured, one line each. `two_nodes` says that the driver may run on a second node.
-    pub(crate) fn notes(&self, two_nodes: bool) -> Vec<String> {
+    /// The fields that are not honoured, one line each. `alone`: why there is no second node, if there is none.
+    pub(crate) fn notes(&self, alone: Option<&str>) -> Vec<String> {
         let pods = self.scenario.pods.iter().map(|pod| ("Pod", pod));
         let others =
             self.claims.iter().map(|document| (document["kind"].as_str().unwrap_or_default(), document));
-        pods.chain(others).flat_map(|(kind, document)| of_one(kind, document, two_nodes)).collect()
+        pods.chain(others).flat_map(|(kind, document)| of_one(kind, document, alone)).collect()
     }
 }
 
-fn of_one(kind: &str, document: &Value, two_nodes: bool) -> Vec<String> {
+fn of_one(kind: &str, document: &Value, alone: Option<&str>) -> Vec<String> {
     let name = manifest::name(document);
     let is_there = |pointer: &str| document.pointer(pointer).is_some_and(|value| !value.is_null());
     let unhonoured = NOT_HONOURED.iter().filter(|(of, pointer, _)| *of == kind && is_there(pointer));
@@ -37,7 +37,7 @@ fn of_one(kind: &str, document: &Value, two_nodes: bool) -> Vec<String> {
     let field = |pointer: &str| pointer.trim_start_matches('/').replace('/', ".");
     let mut notes: Vec<String> = unhonoured.map(|(_, pointer, why)| line(&field(pointer), why)).collect();
     if kind == "Pod" {
-        notes.extend(of_pod(document, two_nodes).into_iter().map(|(field, why)| line(&field, &why)));
+        notes.extend(of_pod(document, alone).into_iter().map(|(field, why)| line(&field, &why)));
     }
     for field in ["dataSource", "dataSourceRef"] {
         let source =
@@ -53,14 +53,12 @@ fn of_one(kind: &str, document: &Value, two_nodes: bool) -> Vec<String> {
 }
 
 /// The fields of a pod that are not honoured: images, their programs, and another node.
-fn of_pod(pod: &Value, two_nodes: bool) -> Vec<(String, String)> {
+fn of_pod(pod: &Value, alone: Option<&str>) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let why = match (named(pod), two_nodes) {
-        (NODE, _) | (OTHER, true) => None,
-        (_, true) => Some(format!("the nodes here are `{NODE}` and `{OTHER}`")),
-        (_, false) => Some(format!(
-            "there is one node here, `{NODE}`; the driver's manifest adds `{OTHER}` with `nodes = 2`"
-        )),
+    let why = match (named(pod), alone) {
+        (NODE, _) | (OTHER, None) => None,
+        (_, None) => Some(format!("the nodes here are `{NODE}` and `{OTHER}`")),
+        (_, Some(reason)) => Some(format!("there is one node here, `{NODE}`; {reason}")),
     };
     found.extend(why.map(|why| ("spec.nodeName".to_owned(), why)));
     if pod.pointer("/spec/hostUsers") == Some(&Value::Bool(false)) {
@@ -117,11 +115,11 @@ spec:
             "spec.containers[c].command",
             "spec.dataSourceRef",
         ];
-        let notes = files.notes(false);
+        let notes = files.notes(Some("`nodes = 2` adds another"));
         assert_eq!(notes.len(), fields.len(), "{notes:?}");
         for (note, field) in notes.iter().zip(fields) {
             assert!(note.starts_with(&format!("`{field}` of ")), "{note}");
         }
-        assert!(!files.notes(true).iter().any(|note| note.starts_with("`spec.nodeName`")));
+        assert!(!files.notes(None).iter().any(|note| note.starts_with("`spec.nodeName`")));
     }
 }

@@ -72,7 +72,7 @@ impl World {
         true
     }
 
-    /// The pods without their volumes, and the manager's whole state.
+    /// The pods without their volumes, the warnings about them and about other objects, and the manager's whole state.
     pub(super) async fn not_ready(&self, after: Duration) -> String {
         let mut lacking = Vec::new();
         for pod in &self.pods {
@@ -80,13 +80,16 @@ impl World {
                 lacking.push(pod.as_str());
             }
         }
-        let what = format!("after {} s these pods lack volumes: {}", after.as_secs(), lacking.join(", "));
-        let is_warning = |event: &Emitted| event.kind == "Warning";
+        let lack = format!("after {} s these pods lack volumes: {}", after.as_secs(), lacking.join(", "));
+        let is_about = |object: &str| match object.strip_prefix("pod/") {
+            Some(pod) => lacking.contains(&pod),
+            None => true,
+        };
+        let is_warning = |event: &Emitted| event.kind == "Warning" && is_about(&event.obj);
         let mut warnings: BTreeSet<String> = events(&self.journal, &mut 0, is_warning).into_iter().collect();
         let of_other = self.other_node().map(|other| events(&other.journal, &mut 0, is_warning));
         warnings.extend(of_other.unwrap_or_default());
-        let known = self.state().await.into_iter();
-        std::iter::once(what).chain(warnings).chain(known).collect::<Vec<_>>().join("\n")
+        std::iter::once(lack).chain(warnings).chain(self.state().await).collect::<Vec<_>>().join("\n")
     }
 
     /// The paths of the volumes of each pod.

@@ -21,6 +21,9 @@ use super::{CHANGED, ENOUGH, TRACE, write};
 /// The time for pods to get their volumes before everything is taken down: the limit of a kubelet's wait.
 const PATIENCE: Duration = Duration::from_secs(123);
 
+/// The time that is kept for the report of a play which ends at its deadline.
+const REPORTING: Duration = Duration::from_secs(1);
+
 /// The pause between two looks for news.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -45,6 +48,7 @@ pub(super) async fn play(
     manifests: &Manifests,
     voice: &Voice,
 ) -> anyhow::Result<Played> {
+    let begun = Instant::now();
     let files = Files::parse(&manifests.files).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
     let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
     voice.hide(world.journal.masks().clone());
@@ -63,7 +67,24 @@ pub(super) async fn play(
         driver_is_lost: false,
     };
     session.follow(orders, manifests).await;
-    session.take_down(orders).await
+    // What was seen until now is reported even if the driver hangs, and nothing can be taken down in time.
+    let mut failures = session.played.failures.clone();
+    let journal = session.world.journal.clone();
+    let rest = orders.timeout.saturating_sub(begun.elapsed() + REPORTING);
+    match tokio::time::timeout(rest, session.take_down(orders)).await {
+        Ok(played) => played,
+        Err(_late) => {
+            write(&orders.directory.join(TRACE), &journal.jsonl())?;
+            let under_way = journal.in_flight().join(", ");
+            let calls =
+                if under_way.is_empty() { String::new() } else { format!("; under way: {under_way}") };
+            let seconds = orders.timeout.as_secs_f64();
+            failures.push(format!(
+                "the pods and their volumes were not taken down within {seconds} s (--timeout gives more time){calls}"
+            ));
+            Ok(Played { failures, ..Played::default() })
+        }
+    }
 }
 
 impl Session<'_> {

@@ -65,7 +65,8 @@ fn changed_files_are_applied_while_it_plays() {
     playing.wait_for("apply  PersistentVolumeClaim data asks for 40Mi instead of 20Mi");
     playing.wait_for("csi    Expand data");
     playing.write("claim.yaml", CLAIM);
-    playing.wait_for("apply  PersistentVolumeClaim data stays as it is: a claim never shrinks");
+    playing
+        .wait_for("apply  PersistentVolumeClaim data stays as it is: a claim never shrinks to its capacity");
     // A half-written file changes nothing.
     playing.write("pod.yaml", &POD.replace("kind: Pod", "kind: ["));
     // The volume moves to another pod: the first pod is gone before the second one has it.

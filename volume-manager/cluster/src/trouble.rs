@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
-    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
+    #[error("rpc error: code = {} desc = {}", code_name(code_of(.0)), message_of(.0))]
     Driver(Status),
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -53,7 +53,7 @@ impl Trouble {
     /// The driver's code, where it was the driver that refused.
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
-            Self::Driver(status) => Some(status.code()),
+            Self::Driver(status) => Some(code_of(status)),
             _ => None,
         }
     }
@@ -73,6 +73,20 @@ pub(crate) fn is_unknown(code: Code) -> bool {
 /// something in the middle.
 pub(crate) fn may_exist(code: Code) -> bool {
     is_unknown(code) || code == Code::ResourceExhausted
+}
+
+/// Whether the call's own limit ended it: tonic calls that Cancelled.
+fn is_over(status: &Status) -> bool {
+    status.code() == Code::Cancelled && status.message() == "Timeout expired"
+}
+
+/// The code as the client of a controller in a cluster has it.
+fn code_of(status: &Status) -> Code {
+    if is_over(status) { Code::DeadlineExceeded } else { status.code() }
+}
+
+fn message_of(status: &Status) -> &str {
+    if is_over(status) { "context deadline exceeded" } else { status.message() }
 }
 
 /// The name of a code as Kubernetes' events write it.

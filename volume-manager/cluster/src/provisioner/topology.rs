@@ -24,10 +24,7 @@ impl Hands {
             Some(name) => {
                 let node = api::get::<CsiNode>(&*self.api, "", name).await?;
                 let place = self.place(&node).await?;
-                Some(place.ok_or_else(|| Trouble::Unregistered {
-                    node: name.clone(),
-                    driver: self.config.driver.clone(),
-                })?)
+                Some(place.ok_or_else(|| self.no_place(&node))?)
             }
             None => places.first().cloned(),
         };
@@ -42,6 +39,18 @@ impl Hands {
             requisite: places.iter().map(|place| topology(place.clone())).collect(),
             preferred: preferred.collect(),
         }))
+    }
+
+    /// Why a node with a CSINode has no place.
+    fn no_place(&self, node: &CsiNode) -> Trouble {
+        let (node_name, driver) = (node.meta.name.clone(), &self.config.driver);
+        if !node.drivers.iter().any(|on_node| on_node.name == *driver) {
+            return Trouble::Unregistered { node: node_name, driver: driver.clone() };
+        }
+        let reason = format!(
+            "error generating accessibility requirements: no topology key found on CSINode {node_name}"
+        );
+        Trouble::until(Key::cluster(Kind::CsiNode, node_name), reason)
     }
 
     /// The place of a node; `None` if it has no object, or no topology keys of the driver.
