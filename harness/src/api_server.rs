@@ -218,6 +218,11 @@ impl ApiSource for View {
         Ok(self.api.store().list(kind))
     }
 
+    async fn list_in(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, ApiError> {
+        self.disturbed("list", kind).await?;
+        Ok(self.api.store().list_in(kind, namespace))
+    }
+
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         self.disturbed("watch", kind).await?;
         Ok(self.api.store().watch(kind))

@@ -66,7 +66,15 @@ impl Store {
     }
 
     pub(super) fn list(&self, kind: Kind) -> Vec<Object> {
-        self.objects.iter().filter(|(key, _)| key.kind == kind).map(|(_, object)| object.clone()).collect()
+        // Keys are in the order of their kinds.
+        let objects = self.objects.range(Key::cluster(kind, "")..).take_while(|(key, _)| key.kind == kind);
+        objects.map(|(_, object)| object.clone()).collect()
+    }
+
+    pub(super) fn list_in(&self, kind: Kind, namespace: &str) -> Vec<Object> {
+        let is_in = |key: &Key| key.kind == kind && key.namespace == namespace;
+        let objects = self.objects.range(Key::namespaced(kind, namespace, "")..);
+        objects.take_while(|(key, _)| is_in(key)).map(|(_, object)| object.clone()).collect()
     }
 
     pub(super) fn watch(&mut self, kind: Kind) -> Watch {

@@ -174,6 +174,12 @@ impl ApiSource for MemoryApi {
         Ok(listed)
     }
 
+    async fn list_in(&self, kind: Kind, namespace: &str) -> Result<Vec<Object>, ApiError> {
+        let listed = self.reach(kind)?.store.list_in(kind, namespace);
+        self.resumed(kind, |inner| &inner.late).await;
+        Ok(listed)
+    }
+
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         Ok(self.reach(kind)?.store.watch(kind, ()))
     }

@@ -49,7 +49,15 @@ impl<W> Store<W> {
 
     /// All objects of a kind, in the order of their keys.
     pub fn list(&self, kind: Kind) -> Vec<Object> {
-        self.objects.values().filter(|object| object.kind() == kind).cloned().collect()
+        let objects = self.objects.range(Key::cluster(kind, "")..).take_while(|(key, _)| key.kind == kind);
+        objects.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// The objects of a kind in a namespace, in the order of their keys.
+    pub fn list_in(&self, kind: Kind, namespace: &str) -> Vec<Object> {
+        let is_in = |key: &Key| key.kind == kind && key.namespace == namespace;
+        let objects = self.objects.range(Key::namespaced(kind, namespace, "")..);
+        objects.take_while(|(key, _)| is_in(key)).map(|(_, object)| object.clone()).collect()
     }
 
     /// All objects of a kind and every change from now on.
