@@ -8,14 +8,14 @@ mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::BufRead;
 
-use contracts::event::TraceLine;
 use contracts::promise::{self, Strength};
-use contracts::rule::{Judge, Rest, Rule, Verdict, Violation, Witness, verdicts};
+use contracts::rule::{Judge, Rest, Rule, Verdict, Violation, Witness};
 use contracts::{driver, manager, witnessed};
 use serde::Serialize;
 
-pub(crate) use read::Recording;
+pub(crate) use read::{ReadError, Recording};
 
 /// The verdicts of a recording.
 #[derive(Debug, Serialize)]
@@ -49,15 +49,59 @@ enum Party {
     Either,
 }
 
+/// The rules, with the party that each binds, in the order of the report.
+const PARTIES: [(&[&Rule], Party); 4] = [
+    (driver::RULES, Party::Driver),
+    (manager::RULES, Party::Manager),
+    (manager::CLUSTER, Party::Controllers),
+    (witnessed::RULES, Party::Either),
+];
+
+fn rules() -> impl Iterator<Item = (&'static Rule, Party)> {
+    PARTIES.into_iter().flat_map(|(rules, binds)| rules.iter().map(move |rule| (*rule, binds)))
+}
+
+/// The witnesses that a rule needs and a recording does not have.
+fn missing(rule: &Rule, witnesses: &BTreeSet<Witness>) -> Vec<Witness> {
+    rule.witnesses.iter().copied().filter(|needed| !witnesses.contains(needed)).collect()
+}
+
+/// The witnesses that a recording can have.
+const POSSIBLE: [Witness; 8] = [
+    Witness::Rpc,
+    Witness::Kernel,
+    Witness::File,
+    Witness::Api,
+    Witness::Manager,
+    Witness::Operations,
+    Witness::Recovery,
+    Witness::Makers,
+];
+
 impl Judgement {
-    /// Judges what these have testified to. With `rest`, nothing was under way at its end, and what should have
-    /// happened by then is asked for, too.
-    pub(crate) fn of(trace: &[TraceLine], witnesses: BTreeSet<Witness>, rest: Option<&Rest>) -> Self {
-        let mut promises = judge(driver::RULES, Party::Driver, trace, &witnesses, rest);
-        promises.extend(judge(manager::RULES, Party::Manager, trace, &witnesses, rest));
-        promises.extend(judge(manager::CLUSTER, Party::Controllers, trace, &witnesses, rest));
-        promises.extend(judge(witnessed::RULES, Party::Either, trace, &witnesses, rest));
-        Self { witnesses, promises }
+    /// Judges a recording as it is read. With `rest`, nothing was under way at its end, and what should have happened by
+    /// then is asked for, too.
+    ///
+    /// # Errors
+    /// When the text is no recording.
+    pub(crate) fn of(mut recording: Recording<impl BufRead>, rest: Option<&Rest>) -> Result<Self, ReadError> {
+        let mut judge = Judge::new(rules().map(|(rule, _)| rule), &POSSIBLE);
+        let mut broken: BTreeMap<&'static str, Vec<Violation>> = BTreeMap::new();
+        let mut count = |violations: Vec<Violation>| {
+            for violation in violations {
+                broken.entry(violation.contract).or_default().push(violation);
+            }
+        };
+        while let Some(line) = recording.next()? {
+            count(judge.event(&line));
+        }
+        rest.into_iter().for_each(|rest| count(judge.rest(rest)));
+        // The witnesses are known only now: a rule that lacks one was judged in vain.
+        let witnesses = recording.witnesses();
+        for (rule, _) in rules().filter(|(rule, _)| !missing(rule, &witnesses).is_empty()) {
+            broken.remove(rule.id);
+        }
+        Ok(Self::so_far(&judge, witnesses, &broken))
     }
 
     /// The verdicts of a judge so far, with the violations that were kept.
@@ -66,22 +110,14 @@ impl Judgement {
         witnesses: BTreeSet<Witness>,
         broken: &BTreeMap<&'static str, Vec<Violation>>,
     ) -> Self {
-        let verdict = |id: &str| match (broken.get(id), judge.unobservable().get(id)) {
+        let verdict = |rule: &Rule| match (broken.get(rule.id), missing(rule, &witnesses)) {
             (Some(violations), _) => Verdict::Broken(violations.clone()),
-            (None, Some(missing)) => Verdict::NotObservable(missing.clone()),
-            (None, None) if judge.tried().contains(id) => Verdict::Kept,
-            (None, None) => Verdict::NotTried,
+            (None, missing) if !missing.is_empty() => Verdict::NotObservable(missing),
+            (None, _) if judge.tried().contains(rule.id) => Verdict::Kept,
+            (None, _) => Verdict::NotTried,
         };
-        let parties = [
-            (driver::RULES, Party::Driver),
-            (manager::RULES, Party::Manager),
-            (manager::CLUSTER, Party::Controllers),
-            (witnessed::RULES, Party::Either),
-        ];
-        let promises = parties.into_iter().flat_map(|(rules, binds)| {
-            rules.iter().map(move |rule| Judged::new(rule, binds, verdict(rule.id)))
-        });
-        Self { witnesses, promises: promises.collect() }
+        let promises = rules().map(|(rule, binds)| Judged::new(rule, binds, verdict(rule))).collect();
+        Self { witnesses, promises }
     }
 
     /// Whether anything was broken that binds its party.
@@ -137,19 +173,6 @@ impl Judged {
             _ => self.contract.to_owned(),
         }
     }
-}
-
-fn judge(
-    rules: &'static [&'static Rule],
-    binds: Party,
-    trace: &[TraceLine],
-    witnesses: &BTreeSet<Witness>,
-    rest: Option<&Rest>,
-) -> Vec<Judged> {
-    let witnesses: Vec<Witness> = witnesses.iter().copied().collect();
-    let mut verdicts = verdicts(trace, rules.iter().copied(), &witnesses, rest);
-    let judged = |rule: &&'static Rule| Some(Judged::new(rule, binds, verdicts.remove(rule.id)?));
-    rules.iter().filter_map(judged).collect()
 }
 
 /// The broken promises, each with where it showed, and the sum.

@@ -1,52 +1,87 @@
-//! Reads a recording: lines of our own traces, and of recorders beside other nodes, which have fewer fields.
+//! Reads a recording line by line: lines of our own traces, and of recorders beside other nodes, which have fewer fields.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead};
 
 use contracts::event::{Awaited, Event, Lifecycle, ProcessEdge, Role, TraceLine, WaitReturned};
 use contracts::recording::Reader;
 use contracts::rule::Witness;
 use serde_json::{Map, Value};
 
-use crate::compare::{Line, Trace, Unreadable};
+use crate::compare::{Line, Unreadable};
 
-/// The events of a recording that rules can judge.
-#[derive(Debug)]
-pub(crate) struct Recording {
-    lines: Vec<TraceLine>,
-    names_makers: bool,
+/// Why a recording cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
-impl Recording {
-    /// Reads a recording. Lines that no rule judges, such as the steps of a player, are skipped.
+/// The events of a recording that rules can judge. Only the present line is kept.
+#[derive(Debug)]
+pub(crate) struct Recording<R> {
+    text: R,
+    number: usize,
+    reader: Reader,
+    mounts: Mounts,
+    witnesses: BTreeSet<Witness>,
+    tells: bool,
+}
+
+impl<R: BufRead> Recording<R> {
+    pub(crate) fn new(text: R) -> Self {
+        Self {
+            text,
+            number: 0,
+            reader: Reader::default(),
+            mounts: Mounts::default(),
+            witnesses: BTreeSet::new(),
+            tells: false,
+        }
+    }
+
+    /// The next event; `None` at the end. Lines that no rule judges, such as the steps of a player, are skipped.
     ///
     /// # Errors
     /// When the text is no recording.
-    pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
-        let trace = Trace::parse(text)?;
-        let (mut lines, mut mounts) = (Vec::new(), Mounts::default());
-        let mut reader = Reader::default();
-        for line in trace.lines() {
-            // A line of the file, so that a reader finds it.
-            let seq = line.number as u64;
-            let t_ms = line.get("t_ms").as_f64().unwrap_or_default();
-            let wrong = |why: serde_json::Error| Unreadable::Line { line: line.number, why: why.to_string() };
-            let event = match of_another_recorder(line) {
-                Some(event) => Some(event),
-                None => reader.event(mounts.filled(line)).map_err(wrong)?,
-            };
-            lines.extend(event.map(|event| TraceLine { seq, t_ms, event }));
+    pub(crate) fn next(&mut self) -> Result<Option<TraceLine>, ReadError> {
+        let mut text = String::new();
+        loop {
+            text.clear();
+            if self.text.read_line(&mut text)? == 0 {
+                return if self.tells { Ok(None) } else { Err(Unreadable::Empty.into()) };
+            }
+            self.number += 1;
+            if text.trim().is_empty() {
+                continue;
+            }
+            let line = Line::parse(&text, self.number)?;
+            self.tells |= line.is_compared();
+            if let Some(line) = self.judged(line)? {
+                self.witnesses.extend(Witness::heard_in(std::slice::from_ref(&line)));
+                return Ok(Some(line));
+            }
         }
-        Ok(Self { lines, names_makers: reader.names_makers() })
     }
 
-    /// The witnesses of the recording.
+    fn judged(&mut self, line: Line) -> Result<Option<TraceLine>, Unreadable> {
+        let number = line.number;
+        let wrong = |why: serde_json::Error| Unreadable::Line { line: number, why: why.to_string() };
+        let t_ms = line.get("t_ms").as_f64().unwrap_or_default();
+        let event = match of_another_recorder(&line) {
+            Some(event) => Some(event),
+            None => self.reader.event(self.mounts.filled(line)).map_err(wrong)?,
+        };
+        // A line of the file, so that a reader finds it.
+        Ok(event.map(|event| TraceLine { seq: number as u64, t_ms, event }))
+    }
+
+    /// The witnesses so far.
     pub(crate) fn witnesses(&self) -> BTreeSet<Witness> {
-        let makers = self.names_makers.then_some(Witness::Makers);
-        Witness::heard_in(&self.lines).into_iter().chain(makers).collect()
-    }
-
-    pub(crate) fn lines(&self) -> &[TraceLine] {
-        &self.lines
+        let makers = self.reader.names_makers().then_some(Witness::Makers);
+        self.witnesses.iter().copied().chain(makers).collect()
     }
 }
 
@@ -81,9 +116,9 @@ struct Mounts(BTreeMap<String, Map<String, Value>>);
 impl Mounts {
     /// The fields of a line; of one about a mount with what its recorder cannot know: who mounted, and ids that no
     /// table shows.
-    fn filled(&mut self, line: &Line) -> Map<String, Value> {
+    fn filled(&mut self, line: Line) -> Map<String, Value> {
         if !line.ev.starts_with("mount_") {
-            return line.fields().clone();
+            return line.into_fields();
         }
         let target = line.text("target").to_owned();
         // The line of a change may have only the changed fields.
@@ -91,15 +126,17 @@ impl Mounts {
             "mount_chg" => self.0.remove(&target).unwrap_or_default(),
             _ => Map::new(),
         };
-        fields.extend(line.fields().clone());
+        let (is_device, root) = (line.text("fstype") == "devtmpfs", line.get("root").clone());
+        let is_gone = line.ev == "mount_del";
+        fields.extend(line.into_fields());
         // A device is identified by its path on devtmpfs, which is the same wherever it is mounted.
-        if line.text("fstype") == "devtmpfs" && !fields.contains_key("dev") {
-            fields.insert("rdev".to_owned(), line.get("root").clone());
+        if is_device && !fields.contains_key("dev") {
+            fields.insert("rdev".to_owned(), root);
         }
         for (field, unknown) in [("by", "unknown".into()), ("id", 0.into()), ("dev", "".into())] {
             fields.entry(field).or_insert(unknown);
         }
-        if line.ev != "mount_del" {
+        if !is_gone {
             self.0.insert(target, fields.clone());
         }
         fields

@@ -1,12 +1,14 @@
 //! `volproof check`: judges a recorded trace by all promises and invariants.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::PathBuf;
 
 use clap::Args;
 use contracts::rule::Rest;
 
-use super::{Exit, compare};
-use crate::check::{Judgement, Recording};
+use super::Exit;
+use crate::check::{Judgement, ReadError, Recording};
 use crate::terminal::{self, say};
 use harness::printable::printable;
 use runner::exit_code;
@@ -32,10 +34,13 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let recording = compare::read(&flags.trace, Recording::parse)?;
-    let trace = recording.lines();
     let rest = flags.at_rest.then(Rest::default);
-    let judgement = Judgement::of(trace, recording.witnesses(), rest.as_ref());
+    let refused = |error: ReadError| {
+        let what = format!("cannot read the trace `{}`", flags.trace.display());
+        Exit::usage(what).details([error.to_string()])
+    };
+    let file = File::open(&flags.trace).map_err(|error| refused(error.into()))?;
+    let judgement = Judgement::of(Recording::new(BufReader::new(file)), rest.as_ref()).map_err(refused)?;
     if flags.json {
         terminal::write_pretty_json(&judgement);
     } else {

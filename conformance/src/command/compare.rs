@@ -6,7 +6,7 @@ use clap::Args;
 use harness::printable::printable;
 
 use super::Exit;
-use crate::compare::{Trace, Unreadable, compare};
+use crate::compare::{Trace, compare};
 use crate::terminal::{self, say};
 use runner::exit_code;
 
@@ -28,7 +28,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let comparison = compare(&read(&flags.first, Trace::parse)?, &read(&flags.second, Trace::parse)?);
+    let comparison = compare(&read(&flags.first)?, &read(&flags.second)?);
     if flags.json {
         terminal::write_pretty_json(&comparison);
     } else if comparison.same {
@@ -41,9 +41,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
 }
 
 /// Reads and parses a trace.
-pub(super) fn read<T>(path: &Path, parse: fn(&str) -> Result<T, Unreadable>) -> Result<T, Exit> {
+fn read(path: &Path) -> Result<Trace, Exit> {
     let refused =
         |why: String| Exit::usage(format!("cannot read the trace `{}`", path.display())).details([why]);
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    parse(&text).map_err(|error| refused(error.to_string()))
+    Trace::parse(&text).map_err(|error| refused(error.to_string()))
 }

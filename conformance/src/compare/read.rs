@@ -43,16 +43,9 @@ impl Trace {
     /// # Errors
     /// When it is none.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
-        let mut lines = Vec::new();
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let wrong = |why: String| Unreadable::Line { line: number + 1, why };
-            let value: Value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-            let Value::Object(fields) = value else { return Err(wrong("it is no object".to_owned())) };
-            let ev = fields.get("ev").and_then(Value::as_str).map(str::to_owned);
-            let ev = ev.ok_or_else(|| wrong("it has no `ev`".to_owned()))?;
-            lines.push(Line { ev, number: number + 1, fields });
-        }
-        match lines.iter().any(|line| COMPARED.contains(&line.ev.as_str())) {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let lines: Vec<Line> = lines.map(|(at, line)| Line::parse(line, at + 1)).collect::<Result<_, _>>()?;
+        match lines.iter().any(Line::is_compared) {
             true => Ok(Self { lines }),
             false => Err(Unreadable::Empty),
         }
@@ -64,8 +57,26 @@ impl Trace {
 }
 
 impl Line {
-    pub(crate) fn fields(&self) -> &Map<String, Value> {
-        &self.fields
+    /// Reads the line with this number.
+    ///
+    /// # Errors
+    /// When it is no event.
+    pub(crate) fn parse(text: &str, number: usize) -> Result<Self, Unreadable> {
+        let wrong = |why: String| Unreadable::Line { line: number, why };
+        let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let Value::Object(fields) = value else { return Err(wrong("it is no object".to_owned())) };
+        let ev = fields.get("ev").and_then(Value::as_str).map(str::to_owned);
+        let ev = ev.ok_or_else(|| wrong("it has no `ev`".to_owned()))?;
+        Ok(Self { ev, number, fields })
+    }
+
+    /// Whether it is one of the events of which a trace holds at least one.
+    pub(crate) fn is_compared(&self) -> bool {
+        COMPARED.contains(&self.ev.as_str())
+    }
+
+    pub(crate) fn into_fields(self) -> Map<String, Value> {
+        self.fields
     }
 
     /// A field; null if it is not there.
