@@ -1,5 +1,6 @@
 //! Tests of the program as a whole, on the real kernel.
 
+mod bench;
 mod browser;
 mod calls;
 mod check;

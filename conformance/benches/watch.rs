@@ -1,7 +1,7 @@
 //! What `volproof watch` costs a node: time added to a call, calls a second, and memory after many calls.
 //!
-//! The driver is fake-csi, and the call is `NodeGetCapabilities`, for which it does nothing. Aims: at most 0.2 ms a call, at
-//! least 4,000 calls a second, and less than one byte a call. Needs root. `cargo xtask bench watch [CALLS]`
+//! The driver is fake-csi, and the call is `NodeGetCapabilities`, for which it does nothing. Needs root. `cargo xtask bench
+//! watch`
 
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -9,11 +9,15 @@ use std::time::{Duration, Instant};
 
 use csi_proto::v1::NodeGetCapabilitiesRequest;
 use csi_proto::v1::node_client::NodeClient;
+use measure::{Aim, Program, Row};
 use tonic::transport::{Channel, Endpoint};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_volproof");
-/// Calls whose times are compared, one by one.
-const TIMED: usize = 2000;
+const SUBJECT: &str = "watch";
+/// Calls of a round whose times are compared, one by one.
+const TIMED: usize = 200;
+/// Calls of a round of which the rate is taken.
+const CALLS: usize = 20_000;
 /// Calls under way at once.
 const AT_ONCE: usize = 32;
 
@@ -34,14 +38,13 @@ fn start(arguments: &[String]) -> Result<Started> {
 }
 
 fn main() -> ExitCode {
+    let program = Program::start();
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: needs root, to see mounts");
+        program.skipped(SUBJECT, "needs root, to see mounts");
         return ExitCode::SUCCESS;
     }
-    // `cargo bench` adds `--bench`: the number is the only word that counts.
-    let calls = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(200_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
-    match runtime.block_on(measure(calls)) {
+    match runtime.block_on(measure(&program)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn measure(calls: usize) -> Result<()> {
+async fn measure(program: &Program) -> Result<()> {
     let place = tempfile::tempdir()?;
     let path = |name: &str| place.path().join(name).display().to_string();
     let (driver, watched) = (path("csi.sock"), path("watched.sock"));
@@ -64,26 +67,30 @@ async fn measure(calls: usize) -> Result<()> {
     let watch = start(&flags.map(str::to_owned))?;
     let through = connect(&watched).await?;
 
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..TIMED {
-        // In turns, so that what else the machine does meets both.
-        without.push(call(&direct).await?);
-        with.push(call(&through).await?);
-    }
-    let (without, with) = (median(without), median(with));
-    println!(
-        "one call: {without:.3} ms without, {with:.3} ms with the watch: {:.3} ms added",
-        with - without
-    );
-
-    at_once(&through, calls / 10).await?;
+    // Before what is measured, so that what is kept once does not count as kept for each call.
+    at_once(&through, CALLS).await?;
     let before = resident(watch.0.id())?;
-    let began = Instant::now();
-    at_once(&through, calls).await?;
-    let rate = calls as f64 / began.elapsed().as_secs_f64();
-    let after = resident(watch.0.id())?;
-    println!("{AT_ONCE} at once: {rate:.0} calls a second");
-    println!("memory: {before} KiB, and {after} KiB after {calls} more calls");
+    let rounds = program.rounds(10);
+    let (mut without, mut with, mut added, mut rates) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for _ in 0..TIMED {
+            // In turns, so that what else the machine does meets both.
+            without.push(call(&direct).await?);
+            with.push(call(&through).await?);
+        }
+        let round = |times: &[f64]| measure::quartiles(&times[times.len() - TIMED..]).median;
+        added.push(round(&with) - round(&without));
+        let began = Instant::now();
+        at_once(&through, CALLS).await?;
+        rates.push(CALLS as f64 / began.elapsed().as_secs_f64());
+    }
+    let kept = (resident(watch.0.id())?.saturating_sub(before) * 1024) as f64;
+    program.row(&Row::new(SUBJECT, "one call", "ms", &with).floor(&without));
+    program.row(&Row::new(SUBJECT, "one call: added", "ms", &added).aim(Aim::AtMost(0.2)));
+    let rate = Row::new(SUBJECT, format!("calls, {AT_ONCE} at once"), "/s", &rates);
+    program.row(&rate.aim(Aim::AtLeast(4000.0)));
+    let kept = kept / (rounds * (CALLS + TIMED)) as f64;
+    program.row(&Row::new(SUBJECT, "memory kept for a call", "bytes", &[kept]).aim(Aim::AtMost(1.0)));
     Ok(())
 }
 
@@ -127,11 +134,6 @@ async fn at_once(client: &NodeClient<Channel>, calls: usize) -> Result<()> {
         ended??;
     }
     Ok(())
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// The memory of a process, in KiB.

@@ -1,16 +1,21 @@
-//! What the harness itself costs, as ratios within one run: a sandbox, the recorder, resolving a mount, a disk that
-//! can fail.
+//! What the harness itself costs: a sandbox, the recorder, resolving a mount, a disk that can fail, calls through the
+//! proxy.
 //!
-//! Ratios travel between machines, times do not; where an aim is a time it is printed beside. Each measurement is a
-//! process of its own, since a sandbox can only be entered once. Needs root. `cargo xtask bench harness`
+//! Ratios travel between machines, times do not. Each measurement is a process of its own, since a sandbox can only be
+//! entered once. Needs root. `cargo xtask bench harness`
 
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot go on has failed")]
+
+#[path = "harness/objects.rs"]
+mod objects;
+#[path = "harness/through.rs"]
+mod through;
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use harness::fault_fs::FaultDisk;
@@ -18,83 +23,68 @@ use harness::guard::Guard;
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::observe::{MountEventKind, MountWatch};
 use harness::sandbox::{Sandbox, SandboxOptions};
+use measure::{Aim, Program, Row};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+const SUBJECT: &str = "harness";
 
 fn main() -> ExitCode {
     if let Some(code) = harness::main() {
         return code;
     }
+    let program = Program::start();
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: needs root, to mount and to attach loop devices");
+        program.skipped(SUBJECT, "needs root, to mount and to attach loop devices");
         return ExitCode::SUCCESS;
     }
-    let words: Vec<String> = std::env::args().collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [_, "--inside", "nothing"] => {}
-        [_, "--inside", "sandbox"] => drop(enter()),
-        [_, "--inside", "recorder"] => recorder(),
-        [_, "--inside", "resolve"] => resolve(),
-        [_, "--inside", "disk"] => disk(),
-        _ => return all(),
+    match program.words().first().map(String::as_str) {
+        Some("nothing") => {}
+        Some("sandbox") => drop(enter()),
+        Some("recorder") => recorder(&program),
+        Some("resolve") => resolve(&program),
+        Some("disk") => disk(&program),
+        Some("proxy") => through::proxy(&program),
+        Some("api") => objects::api(&program),
+        _ => return all(&program),
     }
     ExitCode::SUCCESS
 }
 
-fn all() -> ExitCode {
-    sandbox();
-    let done = ["recorder", "resolve", "disk"].iter().all(|what| inside(what).status().unwrap().success());
+fn all(program: &Program) -> ExitCode {
+    sandbox(program);
+    let parts = ["recorder", "resolve", "disk", "proxy", "api"];
+    let done = parts.iter().all(|part| program.again(&[part]).status().unwrap().success());
     if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn inside(what: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["--inside", what]).stdin(Stdio::null());
-    command
 }
 
 fn enter() -> Sandbox {
     Sandbox::enter(SandboxOptions::default()).unwrap()
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-fn milliseconds(time: Duration) -> f64 {
+fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn ratio(of: Duration, to: Duration) -> f64 {
-    of.as_secs_f64() / to.as_secs_f64()
-}
-
-/// A process that enters a sandbox and leaves it, beside one that does nothing.
-fn sandbox() {
+/// A process that enters a sandbox and leaves it, beyond one that does nothing.
+fn sandbox(program: &Program) {
     let run = |what: &str| {
         let began = Instant::now();
-        assert!(inside(what).status().unwrap().success());
-        began.elapsed()
+        assert!(program.again(&[what]).status().unwrap().success());
+        ms(began.elapsed())
     };
-    let (mut bare, mut boxed) = (Vec::new(), Vec::new());
-    for _ in 0..60 {
-        bare.push(run("nothing"));
-        boxed.push(run("sandbox"));
+    let mut more = Vec::new();
+    for _ in 0..program.rounds(60) {
+        let bare = run("nothing");
+        more.push(run("sandbox") - bare);
     }
-    let (bare, boxed) = (median(bare), median(boxed));
-    let more = boxed.saturating_sub(bare);
-    println!(
-        "sandbox    in and out {:.1} ms at the median, {:.1} times a bare process   (aim: 10 ms)",
-        milliseconds(more),
-        ratio(boxed, bare)
-    );
+    let row = Row::new(SUBJECT, "sandbox: in and out", "ms", &more);
+    program.row(&row.aim(Aim::AtMost(10.0)));
 }
 
 /// Mounts and unmounts, with and without a recorder: of file systems, and of binds, the cheapest mounts there are. The
 /// kernel's notifications without a reader are the lower bound of the cost.
-fn recorder() {
+fn recorder(program: &Program) {
     const PAIRS: usize = 100;
-    const ROUNDS: usize = 50;
     let sandbox = enter();
     let place = sandbox.layout().root().join("pods");
     // As often as the proxy does: at each edge of a call there are a few.
@@ -109,11 +99,12 @@ fn recorder() {
             }
         }
         let took = began.elapsed();
-        (took, seen + watch.map_or(0, |watch| watch.drain().unwrap().len()))
+        (ms(took) * 1e3 / PAIRS as f64, seen + watch.map_or(0, |watch| watch.drain().unwrap().len()))
     };
+    let rounds = program.rounds(50);
     for (kind, make) in [("file systems", memory as fn(&Path)), ("binds", |place| bind(place, place))] {
         let (mut bare, mut unread, mut recorded, mut events) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             bare.push(pairs(make, None, never).0);
             for (times, reads) in [(&mut unread, never), (&mut recorded, often)] {
                 let watch = MountWatch::start().unwrap();
@@ -122,15 +113,12 @@ fn recorder() {
                 events += seen;
             }
         }
-        let all = 2 * PAIRS * ROUNDS;
+        let all = 2 * PAIRS * rounds;
+        let row = Row::new(SUBJECT, format!("recorder: mount, unmount of {kind}"), "us", &recorded);
+        program.row(&row.floor(&bare).aim(Aim::Ratio(1.1)));
+        program.row(&Row::new(SUBJECT, "  if nobody reads it", "us", &unread).floor(&bare));
         let lost = 2 * all - events;
-        let bare = median(bare);
-        println!(
-            "recorder   {all} mounts and unmounts of {kind} take {:.2} times as long ({:.2} if nobody reads it), {lost} \
-             events lost   (aim: 1.1, none)",
-            ratio(median(recorded), bare),
-            ratio(median(unread), bare),
-        );
+        program.row(&Row::new(SUBJECT, "  events lost", "", &[lost as f64]).aim(Aim::AtMost(0.0)));
         assert_eq!(lost, 0);
     }
 }
@@ -144,7 +132,7 @@ fn bind(from: &Path, to: &Path) {
 }
 
 /// The look-up of one new mount, in a small and in a large mount table.
-fn resolve() {
+fn resolve(program: &Program) {
     let sandbox = enter();
     let top = sandbox.layout().root().join("pods");
     // Private, or each mount would be one for every peer.
@@ -163,16 +151,13 @@ fn resolve() {
         assert!(events.iter().any(|event| event.kind == MountEventKind::Attach && event.mount.is_some()));
         took
     };
-    let times: Vec<Duration> = (0..10_100).map(one).collect();
-    let (small, large) = (median(times[300..400].to_vec()), median(times[10_000..].to_vec()));
-    println!(
-        "resolve    one mount among 10000 takes {:.2} times as long as among 300   (aim: constant)",
-        ratio(large, small)
-    );
+    let times: Vec<f64> = (0..10_100).map(|index| ms(one(index)) * 1e3).collect();
+    let sizes = [(300, times[300..400].to_vec()), (10_000, times[10_000..].to_vec())];
+    program.row(&Row::growing(SUBJECT, "recorder: look-up of a mount", "us", &sizes).aim(Aim::Ratio(1.5)));
 }
 
 /// The same bytes onto a loop device, over memory and over a file that could fail.
-fn disk() {
+fn disk(program: &Program) {
     const BYTES: u64 = 256 << 20;
     let sandbox = enter();
     let state = sandbox.layout().driver_state();
@@ -180,14 +165,13 @@ fn disk() {
     let plain = LoopDevice::create(&state, BYTES, &options).unwrap();
     let faulty = FaultDisk::create(&state, BYTES, 1).unwrap();
     let (mut over_memory, mut over_faults) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        over_memory.push(write(&plain.path(), BYTES));
-        over_faults.push(write(&faulty.device().path(), BYTES));
+    for _ in 0..program.rounds(5) {
+        let rate = |took: Duration| (BYTES >> 20) as f64 / took.as_secs_f64();
+        over_memory.push(rate(write(&plain.path(), BYTES)));
+        over_faults.push(rate(write(&faulty.device().path(), BYTES)));
     }
-    println!(
-        "disk       over a file that could fail {:.2} times the throughput of one over memory   (aim: 0.5)",
-        ratio(median(over_memory), median(over_faults))
-    );
+    let row = Row::new(SUBJECT, "disk over a file that could fail", "MiB/s", &over_faults);
+    program.row(&row.floor(&over_memory).aim(Aim::RatioAtLeast(0.5)));
     faulty.close().unwrap();
     plain.close().unwrap();
 }

@@ -1,5 +1,4 @@
-//! What volumes cost that no driver makes, measured beside the obvious other way: `cargo xtask bench plugins
-//! [FILES [BINDS]]`, as root.
+//! What volumes cost that no driver makes, measured beside the obvious other way: `cargo xtask bench plugins`, as root.
 //!
 //! - a local volume with many files given to a group, beside `chown -R` and `chmod -R`; and once more, when its
 //!   root says that nothing is to be done;
@@ -29,6 +28,7 @@ use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use harness::tmpfs::Tmpfs;
 use host::linux::LinuxHost;
+use measure::{Program, Row};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry;
@@ -36,8 +36,7 @@ use volume_manager::{Config, Parts, PodState, VolumeManager};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Of everything that can be done more than once.
-const ROUNDS: usize = 5;
+const SUBJECT: &str = "plugins";
 
 const KEYS: usize = 1000;
 
@@ -45,15 +44,12 @@ fn main() -> ExitCode {
     if let Some(code) = harness::main() {
         return code;
     }
-    // `cargo bench` adds `--bench`: numbers are the only words that count.
-    let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse().ok());
-    let files = numbers.next().unwrap_or(1_000_000);
-    let binds = numbers.next().unwrap_or(1000);
+    let program = Program::start();
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: needs root, to give files away");
+        program.skipped(SUBJECT, "needs root, to give files away");
         return ExitCode::SUCCESS;
     }
-    match measure(files, binds) {
+    match measure(&program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -62,15 +58,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(files: usize, binds: usize) -> Result<()> {
+fn measure(program: &Program) -> Result<()> {
+    let (files, binds) = if program.is_short() { (10_000, 100) } else { (1_000_000, 1000) };
     let sandbox = Sandbox::enter(SandboxOptions { name: "bench".to_owned(), ..Default::default() })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let node = Node::start(&sandbox).await?;
-        println!("{:<44} {:>12} {:>12} {:>8}", "", "manager", "beside it", "ratio");
-        ownership(&node, files).await?;
-        keys(&node).await?;
-        volumes(&node, binds).await
+        ownership(program, &node, files).await?;
+        keys(program, &node).await?;
+        volumes(program, &node, binds).await
     })
 }
 
@@ -156,7 +152,7 @@ fn claim(name: &str) -> (String, VolumeSource) {
     (name.to_owned(), VolumeSource::Claim { claim: name.to_owned(), read_only: false })
 }
 
-async fn ownership(node: &Node, files: usize) -> Result<()> {
+async fn ownership(program: &Program, node: &Node, files: usize) -> Result<()> {
     let tree = node.machine.path().join("tree");
     for index in 0..files {
         let directory = tree.join((index / 1000).to_string());
@@ -168,7 +164,7 @@ async fn ownership(node: &Node, files: usize) -> Result<()> {
     node.local("tree", &tree)?;
     let (mut ours, mut theirs, mut none) = (vec![], vec![], vec![]);
     // Each has something to do: the group is another one each time.
-    for round in 0..3_u32 {
+    for round in 0..u32::try_from(program.rounds(3))? {
         let security = PodSecurity {
             fs_group: Some(3000 + round),
             fs_group_on_root_mismatch: true,
@@ -187,19 +183,18 @@ async fn ownership(node: &Node, files: usize) -> Result<()> {
         }
         theirs.push(begin.elapsed());
     }
-    let theirs = median(theirs);
-    print(&format!("{files} files to a group: chown -R, chmod -R"), median(ours), theirs);
-    print("  the root has the group already", median(none), theirs);
+    row(program, &format!("{files} files to a group (chown, chmod)"), &ours, &theirs);
+    row(program, "  the root has the group already", &none, &theirs);
     Ok(())
 }
 
-async fn keys(node: &Node) -> Result<()> {
+async fn keys(program: &Program, node: &Node) -> Result<()> {
     let value = b"0123456789abcdef";
     let data = (0..KEYS).map(|index| (format!("key-{index:04}"), Sensitive::new(value.to_vec())));
     node.api.create(Secret { meta: Meta::named("default", "many"), data: data.collect() })?;
     let content = Content { name: "many".to_owned(), default_mode: 0o644, ..Content::default() };
     let (mut ours, mut bare) = (vec![], vec![]);
-    for round in 0..ROUNDS {
+    for round in 0..program.rounds(5) {
         let source = VolumeSource::Secret(content.clone());
         let volume = ("many".to_owned(), source);
         ours.push(node.pod(pod(&format!("keys-{round}"), [volume].into_iter())).await?.0);
@@ -207,7 +202,7 @@ async fn keys(node: &Node) -> Result<()> {
         bare_keys(&node.machine.path().join(format!("keys-{round}")), value)?;
         bare.push(begin.elapsed());
     }
-    print(&format!("{KEYS} keys written at once: write, chmod, link"), median(ours), median(bare));
+    row(program, &format!("{KEYS} keys at once (write, chmod, link)"), &ours, &bare);
     Ok(())
 }
 
@@ -228,24 +223,24 @@ fn bare_keys(directory: &Path, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-async fn volumes(node: &Node, binds: usize) -> Result<()> {
+async fn volumes(program: &Program, node: &Node, binds: usize) -> Result<()> {
     let source = |index: usize| node.machine.path().join(format!("sources/{index}"));
     for index in 0..binds {
         fs::create_dir_all(source(index))?;
         node.local(&format!("bind-{index}"), &source(index))?;
     }
     let (mut ours, mut bare) = (vec![], vec![]);
-    for round in 0..ROUNDS {
+    for round in 0..program.rounds(5) {
         let volumes = (0..binds).map(|index| claim(&format!("bind-{index}")));
         ours.push(node.pod(pod(&format!("binds-{round}"), volumes)).await?);
         bare.push(bare_binds(&node.machine.path().join("targets"), &source, binds)?);
     }
-    let half = |all: &[(Duration, Duration)], of: fn(&(Duration, Duration)) -> Duration| {
-        median(all.iter().map(of).collect())
+    let way = |all: &[(Duration, Duration)], of: fn(&(Duration, Duration)) -> Duration| {
+        all.iter().map(of).collect::<Vec<_>>()
     };
-    let (way_in, way_out) = (half(&ours, |both| both.0), half(&ours, |both| both.1));
-    print(&format!("{binds} volumes bound: mkdir, mount, remount"), way_in, half(&bare, |both| both.0));
-    print(&format!("{binds} volumes unbound: umount, rmdir"), way_out, half(&bare, |both| both.1));
+    let (way_in, way_out) = (|both: &(Duration, Duration)| both.0, |both: &(Duration, Duration)| both.1);
+    row(program, &format!("{binds} volumes bound (mkdir, mount)"), &way(&ours, way_in), &way(&bare, way_in));
+    row(program, &format!("{binds} volumes unbound (umount)"), &way(&ours, way_out), &way(&bare, way_out));
     Ok(())
 }
 
@@ -271,17 +266,7 @@ fn bare_binds(
     Ok((way_in, begin.elapsed()))
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn print(what: &str, manager: Duration, beside: Duration) {
-    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    println!(
-        "{what:<44} {:>9.2} ms {:>9.2} ms {:>8.3}",
-        ms(manager),
-        ms(beside),
-        manager.as_secs_f64() / beside.as_secs_f64()
-    );
+fn row(program: &Program, name: &str, manager: &[Duration], beside: &[Duration]) {
+    let ms = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e3).collect::<Vec<_>>();
+    program.row(&Row::new(SUBJECT, name, "ms", &ms(manager)).floor(&ms(beside)));
 }

@@ -1,44 +1,53 @@
-//! One pod in and out, measured beside a bare loop that does only its calls and its changes to the tree.
+//! Pods in and out, measured beside a bare loop that does only their calls and their changes to the tree: `cargo xtask
+//! bench pod`. Needs root.
 //!
-//! The bare loop is made from the trace of one pod: the same requests to the same driver, and the same
-//! directories and files made and removed, with nothing in between that decides, records or waits. What the
-//! pod costs more is the price of deciding and of keeping the record. Ratios travel between machines, times do
-//! not. Needs root. `cargo xtask bench [ROUNDS]`
+//! The bare loop is made from the trace of the pods: the same requests to the same driver, and the same directories and
+//! files made and removed, with nothing in between that decides, records or waits. In the kubelet's style its calls have a
+//! connection each, and ask for capabilities as often; in the lean style neither. The manager is measured in this process,
+//! without recorder and proxy, and once more as a case has it. Ratios travel between machines, times do not.
 
+#[path = "pod/alone.rs"]
+mod alone;
+#[path = "pod/arm.rs"]
+mod arm;
 #[path = "pod/bare.rs"]
 mod bare;
+#[path = "pod/calls.rs"]
+mod calls;
+#[path = "pod/load.rs"]
+mod load;
+#[path = "pod/null.rs"]
+mod null;
+#[path = "pod/peers.rs"]
+mod peers;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use api::pod::VolumeMount;
-use api::{Container, Meta, Pod, PodVolume, VolumeSource};
-use harness::api_server::VolumeRequest;
-use harness::journal::Journal;
-use harness::manifest::Manifest;
-use harness::node::Node;
-use harness::observe::MountWatch;
-use harness::sandbox::{Sandbox, SandboxOptions};
-use harness::symbols::Symbols;
-use harness::testbed::Testbed;
+use anyhow::Result;
+use measure::{Aim, Program, Row, quartiles};
+use volume_manager::ClientStyle;
 
-use bare::Bare;
+use arm::{Arm, Driver, Times};
+use load::Load;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const SUBJECT: &str = "pod";
 
 fn main() -> ExitCode {
     if let Some(code) = harness::main() {
         return code;
     }
-    // `cargo bench` adds `--bench`: the number is the only word that counts.
-    let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(30);
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: needs root, to mount and to attach loop devices");
-        return ExitCode::SUCCESS;
-    }
-    match measure(rounds) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let measured = match words[..] {
+        [null::SUBCOMMAND, socket] => return null::main(Path::new(socket)),
+        ["--inside", ref words @ ..] => match Arm::of(words) {
+            Some((arm, rounds)) => arm.measure(rounds),
+            None => Err(anyhow::anyhow!("cannot read what to measure")),
+        },
+        _ => all(&Program::start()),
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -47,91 +56,118 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(rounds: usize) -> Result<()> {
-    let sandbox = Sandbox::enter(SandboxOptions { name: "bench".to_owned(), ..Default::default() })?;
-    let logs = tempfile::tempdir().context("cannot make a directory for logs")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(compare(&sandbox, logs.path(), rounds))
-}
+/// One pod with one volume.
+const ONE: Load = Load { pods: 1, volumes: 1, block: false };
 
-/// The times of a pod's start and end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Round {
-    pub(crate) way_in: Duration,
-    pub(crate) way_out: Duration,
-}
-
-async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
-    let layout = sandbox.layout();
-    let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(MountWatch::start()?)));
-    let bed = Testbed::builder(journal, layout, Manifest::fake_csi(&[]), logs.to_owned()).put_up().await?;
-    let (node, journal) = (&bed.node, &bed.journal);
-    bed.provisioner.provision(&VolumeRequest::new("data", bed.manifest())).await?;
-
-    // The first pod has its volume formatted, and fills caches on all sides.
-    pod_round_trip(node, 0).await?;
-    let seen = journal.trace().len();
-    pod_round_trip(node, 1).await?;
-    let socket = bed.driver().lock().await.socket().to_owned();
-    let mut bare = Bare::of(&journal.trace()[seen..], &socket).await?;
-    let mut pods = Vec::new();
-    let mut loops = Vec::new();
-    // Taken in turns: what slows the machine down for a while slows both.
-    for round in 0..rounds {
-        pods.push(pod_round_trip(node, round + 2).await?);
-        loops.push(bare.round().await?);
+fn all(program: &Program) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        program.skipped(SUBJECT, "needs root, to mount and to attach loop devices");
+        return Ok(());
     }
-    print(&pods, &loops, bare.describe());
-    bed.provisioner.delete("data").await?;
-    bed.end(LIMIT).await;
+    let fastest = single_volume(program)?;
+    peers::kubernetes(program, fastest)?;
+    if !program.is_short() {
+        several(program)?;
+    }
+    block(program)?;
+    system_calls(program)?;
+    peers::driver(program)
+}
+
+const STYLES: [(ClientStyle, &str, f64); 2] =
+    [(ClientStyle::Kubelet, "kubelet", 1.5), (ClientStyle::Lean, "lean", 1.25)];
+
+const DRIVERS: [(Driver, &str); 2] = [(Driver::Null, "null"), (Driver::FakeCsi, "fake-csi")];
+
+fn alone(driver: &Driver, style: ClientStyle, load: Load) -> Arm {
+    Arm { witnessed: false, counted: false, driver: driver.clone(), style, load }
+}
+
+/// One pod with one volume, by driver and style, and with recorder and proxy. Returns the times with fake-csi in the
+/// kubelet's style.
+fn single_volume(program: &Program) -> Result<Times> {
+    let rounds = program.rounds(30);
+    let mut kept = Times::default();
+    for (driver, name) in DRIVERS {
+        for (style, style_name, aim) in STYLES {
+            let times = alone(&driver, style, ONE).run(rounds)?;
+            in_and_out(program, &format!("1 volume, {name}, {style_name}"), &times, aim);
+            if style == ClientStyle::Kubelet {
+                cpu(program, &format!("1 volume, {name}: CPU"), &times, 3.0);
+                kept = times;
+            }
+        }
+    }
+    let arm = Arm { witnessed: true, ..alone(&Driver::FakeCsi, ClientStyle::Kubelet, ONE) };
+    let witnessed = arm.run(rounds)?;
+    let name = "1 volume, fake-csi, recorded";
+    program
+        .row(&Row::new(SUBJECT, format!("{name}: in"), "ms", &witnessed.way_in).floor(&witnessed.floor_in));
+    program.row(
+        &Row::new(SUBJECT, format!("{name}: out"), "ms", &witnessed.way_out).floor(&witnessed.floor_out),
+    );
+    // The floors differ by what the kernel's own notifications cost.
+    let median = |rounds: &[f64]| quartiles(rounds).median;
+    let whole = |times: &Times| median(&times.way_in) + median(&times.way_out);
+    let floor = |times: &Times| median(&times.floor_in) + median(&times.floor_out);
+    let notifications = floor(&witnessed) - floor(&kept);
+    let share = (whole(&witnessed) - notifications) / whole(&kept);
+    program.row(&Row::new(SUBJECT, "recorder, proxy and node process", "x", &[share]).aim(Aim::AtMost(1.25)));
+    Ok(kept)
+}
+
+/// Several volumes of one pod, and several pods at once, beside as many bare loops at once.
+fn several(program: &Program) -> Result<()> {
+    let loads = [(1, 10, 15), (1, 100, 7), (100, 1, 7)];
+    for (driver, name) in DRIVERS {
+        for (pods, volumes, rounds) in loads {
+            let load = Load { pods, volumes, block: false };
+            let times = alone(&driver, ClientStyle::Kubelet, load).run(program.rounds(rounds))?;
+            let what = match pods {
+                1 => format!("{volumes} volumes, {name}"),
+                _ => format!("{pods} pods at once, {name}"),
+            };
+            in_and_out(program, &what, &times, 1.25);
+            if volumes == 100 {
+                cpu(program, &format!("{what}: CPU"), &times, 150.0);
+            }
+        }
+    }
     Ok(())
 }
 
-async fn pod_round_trip(node: &Node, number: usize) -> Result<Round> {
-    // A pod that is gone does not come back: each is another one.
-    let name = format!("web-{number}");
-    let begin = Instant::now();
-    node.add_pod(pod(&name))?;
-    node.wait_mounted(&name, LIMIT).await?;
-    let way_in = begin.elapsed();
-    node.wait_idle(LIMIT).await?;
-    let begin = Instant::now();
-    node.remove_pod(&name, false).await?;
-    node.wait_gone(&name, LIMIT).await?;
-    node.wait_idle(LIMIT).await?;
-    Ok(Round { way_in, way_out: begin.elapsed() })
-}
-
-fn pod(name: &str) -> Pod {
-    let mount = VolumeMount { volume: "data".to_owned(), path: "/data".to_owned(), ..VolumeMount::default() };
-    let container = Container { name: "c".to_owned(), mounts: vec![mount], ..Container::default() };
-    let source = VolumeSource::Claim { claim: "data".to_owned(), read_only: false };
-    Pod {
-        meta: Meta::named("default", name),
-        volumes: vec![PodVolume { name: "data".into(), source }],
-        containers: vec![container],
-        ..Pod::default()
+fn in_and_out(program: &Program, name: &str, times: &Times, aim: f64) {
+    let ways = [("in", &times.way_in, &times.floor_in), ("out", &times.way_out, &times.floor_out)];
+    for (way, rounds, floor) in ways {
+        let row = Row::new(SUBJECT, format!("{name}: {way}"), "ms", rounds);
+        program.row(&row.floor(floor).aim(Aim::Ratio(aim)));
     }
 }
 
-fn print(pods: &[Round], loops: &[Round], what: String) {
-    println!("one pod, one ext4 volume of fake-csi; {} rounds, medians", pods.len());
-    println!("bare loop: {what}");
-    println!("{:>6} {:>12} {:>12} {:>8}", "", "pod", "bare loop", "ratio");
-    for (name, of) in
-        [("in", (|round| round.way_in) as fn(&Round) -> Duration), ("out", |round| round.way_out)]
-    {
-        let (pod, bare) = (median(pods, of), median(loops, of));
-        println!("{name:>6} {:>9.2} ms {:>9.2} ms {:>8.2}", ms(pod), ms(bare), ms(pod) / ms(bare));
+/// The CPU time of the manager for the way in and the way out.
+fn cpu(program: &Program, name: &str, times: &Times, aim: f64) {
+    let row = Row::new(SUBJECT, name, "ms", &times.cpu).floor(&times.floor_cpu);
+    program.row(&row.aim(Aim::AtMost(aim)));
+}
+
+fn block(program: &Program) -> Result<()> {
+    let arm = alone(&Driver::FakeCsi, ClientStyle::Kubelet, Load { block: true, ..ONE });
+    let times = arm.run(program.rounds(30))?;
+    program.row(&Row::new(SUBJECT, "1 block volume, fake-csi: in", "ms", &times.way_in));
+    program.row(&Row::new(SUBJECT, "1 block volume, fake-csi: out", "ms", &times.way_out));
+    Ok(())
+}
+
+fn system_calls(program: &Program) -> Result<()> {
+    if !calls::can_count() {
+        program.skipped("system calls a pod", "strace is not installed");
+        return Ok(());
     }
-}
-
-fn median(rounds: &[Round], of: fn(&Round) -> Duration) -> Duration {
-    let mut times: Vec<Duration> = rounds.iter().map(of).collect();
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+    for (style, style_name, _) in STYLES {
+        let arm = Arm { counted: true, ..alone(&Driver::Null, style, ONE) };
+        let Some((ours, floor)) = arm.run(program.rounds(10))?.calls else { continue };
+        let name = format!("1 volume, null, {style_name}: system calls");
+        program.row(&Row::new(SUBJECT, name, "", &[ours]).floor(&[floor]));
+    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Package(Package),
     /// Build the documents as one site with a search, which opens without a network
     Site(Site),
-    /// Measure one pod in and out beside a bare loop that does only its calls
+    /// Measure pods, manager, controllers, harness and suite, beside floors and peers
     Bench(Bench),
 }
 
@@ -170,13 +170,53 @@ pub(crate) struct Site {
     pub(crate) binary: Option<PathBuf>,
 }
 
-/// Build the measuring program in release and run it: every argument goes to it.
+/// Build measuring programs in release, run them, and print one table of all they have measured.
+///
+/// Each figure is the median of interleaved rounds, with its quartiles, beside the least that the same work costs
+/// (the floor) where that can be measured. Ratios travel between machines, times do not. docs/speed.md has the aims.
 #[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Bench {
+    /// What to measure; `pod` if nothing is named
+    pub(crate) subjects: Vec<Subject>,
+    /// Write all rows there, with machine, date and commit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Compare with the rows of an earlier --json, and name what is slower
+    #[arg(long, value_name = "FILE")]
+    pub(crate) since: Option<PathBuf>,
+    /// Draw the rows beside their floors, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) picture: Option<PathBuf>,
+    /// Measure what is there beside ours: `csi-sanity`, `driver.toml`, `kubernetes.jsonl`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) peers: Option<PathBuf>,
+    /// Rounds of each measurement, instead of as many as each needs; with 1 or 2 large sizes are left out
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
     /// Never install system packages: name the command that would, instead
     #[arg(long)]
     pub(crate) no_install: bool,
-    /// Handed to the measuring program as they are
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
-    pub(crate) args: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    /// Pods in and out, beside a bare loop of the same calls: needs root
+    Pod,
+    /// How the manager's own costs grow with its volumes
+    Manager,
+    /// One change among many objects, for each controller and the API in memory
+    Cluster,
+    /// Sandbox, recorder, proxy and programmable disk: needs root
+    Harness,
+    /// `volproof run` with fake-csi, whole and by kind of case: needs root
+    Suite,
+    /// The simulation, `check`, and reports of long traces
+    Sim,
+    /// What `volproof watch` costs a node: needs root
+    Watch,
+    /// Volumes that no driver makes, and the host's calls: needs root
+    Plugins,
+    /// All of these
+    All,
 }

@@ -1,4 +1,5 @@
-//! The bare loop: a trace, done again with as little as possible around each step.
+//! The bare loop: a trace, done again with as little as possible around each step. Volumes go in and out at once, as
+//! far as the manager does that.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +16,13 @@ use csi_proto::v1::{
     NodeGetCapabilitiesRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
     NodeUnstageVolumeRequest, VolumeCapability,
 };
+use futures::future::try_join_all;
+use measure::ProcessTime;
 use serde_json::Value;
 use tonic::transport::Channel;
+use volume_manager::ClientStyle;
 
-use super::Round;
+use super::arm::Round;
 
 /// Something the manager did, without what led to it.
 #[derive(Debug, Clone)]
@@ -33,59 +37,128 @@ enum Act {
     Remove(PathBuf),
 }
 
-/// The way in and the way out of one pod.
+/// The way in and the way out of pods.
 #[derive(Debug)]
 pub(crate) struct Bare {
-    client: NodeClient<Channel>,
-    way_in: Vec<Act>,
-    way_out: Vec<Act>,
+    connection: Connection,
+    way_in: Way,
+    way_out: Way,
+}
+
+/// The acts of pods as a whole, and those of each volume.
+#[derive(Debug, Default)]
+struct Way {
+    pods: Vec<Act>,
+    volumes: Vec<Vec<Act>>,
+}
+
+/// The connections that a style makes: the kubelet's has one for each call.
+#[derive(Debug, Clone)]
+enum Connection {
+    Kept(NodeClient<Channel>),
+    EachCall(PathBuf),
 }
 
 impl Bare {
-    /// Repeats the trace of one pod with bare calls to the driver's own socket.
-    pub(crate) async fn of(trace: &[TraceLine], socket: &Path) -> Result<Bare> {
-        let channel = harness::proxy::connect(socket)?;
-        let acts: Vec<Act> = trace.iter().filter_map(act).collect();
+    /// Repeats the trace of pods with bare calls to the driver's own socket. In the lean style it asks for no
+    /// capabilities, over one connection.
+    pub(crate) fn of(trace: &[TraceLine], socket: &Path, style: ClientStyle) -> Result<Bare> {
+        let connection = match style {
+            ClientStyle::Lean => Connection::Kept(NodeClient::new(harness::proxy::connect(socket)?)),
+            ClientStyle::Kubelet => Connection::EachCall(socket.to_owned()),
+        };
+        let is_made = |act: &Act| style == ClientStyle::Kubelet || !matches!(act, Act::Capabilities(_));
+        let acts: Vec<Act> = trace.iter().filter_map(act).filter(is_made).collect();
         let turn = acts.iter().position(|act| matches!(act, Act::Unpublish(_)));
         let turn = turn.context("cannot find the way out: the trace has no NodeUnpublishVolume")?;
+        let keys: Vec<[PathBuf; 2]> = acts.iter().filter_map(Act::directories).collect();
         let (way_in, way_out) = acts.split_at(turn);
-        Ok(Bare { client: NodeClient::new(channel), way_in: way_in.to_vec(), way_out: way_out.to_vec() })
-    }
-
-    /// The number of its calls and mounts, for people.
-    pub(crate) fn describe(&self) -> String {
-        let all = || self.way_in.iter().chain(&self.way_out);
-        let calls = all().filter(|act| !act.is_file()).count();
-        format!("{calls} calls over one connection, {} changes to the tree", all().count() - calls)
+        Ok(Bare { connection, way_in: Way::of(way_in, &keys), way_out: Way::of(way_out, &keys) })
     }
 
     /// In and out once.
-    pub(crate) async fn round(&mut self) -> Result<Round> {
-        let begin = Instant::now();
-        for act in &self.way_in {
-            act.perform(&mut self.client).await?;
+    pub(crate) async fn round(&self) -> Result<Round> {
+        let (begin, cpu) = (Instant::now(), ProcessTime::now());
+        perform(&self.way_in.pods, &self.connection).await?;
+        self.way_in.perform(&self.connection).await?;
+        let (way_in, cpu_in) = (begin.elapsed(), cpu.elapsed());
+        let (begin, cpu) = (Instant::now(), ProcessTime::now());
+        self.way_out.perform(&self.connection).await?;
+        perform(&self.way_out.pods, &self.connection).await?;
+        Ok(Round { way_in, way_out: begin.elapsed(), cpu: cpu_in + cpu.elapsed() })
+    }
+}
+
+impl Way {
+    /// `keys`: the directories of each volume.
+    fn of(acts: &[Act], keys: &[[PathBuf; 2]]) -> Self {
+        let mut way = Self { pods: Vec::new(), volumes: vec![Vec::new(); keys.len()] };
+        let mut questions = 0;
+        for act in acts {
+            let volume = match act {
+                // Each volume asks as often as every other.
+                Act::Capabilities(_) => {
+                    questions += 1;
+                    Some(questions % keys.len())
+                }
+                _ => keys.iter().position(|key| key.iter().any(|directory| act.is_below(directory))),
+            };
+            match volume {
+                Some(volume) => way.volumes[volume].push(act.clone()),
+                None => way.pods.push(act.clone()),
+            }
         }
-        let way_in = begin.elapsed();
-        let begin = Instant::now();
-        for act in &self.way_out {
-            act.perform(&mut self.client).await?;
-        }
-        Ok(Round { way_in, way_out: begin.elapsed() })
+        way
+    }
+
+    async fn perform(&self, connection: &Connection) -> Result<()> {
+        try_join_all(self.volumes.iter().map(|acts| perform(acts, connection))).await.map(drop)
+    }
+}
+
+async fn perform(acts: &[Act], connection: &Connection) -> Result<()> {
+    for act in acts {
+        act.perform(connection).await?;
+    }
+    Ok(())
+}
+
+impl Connection {
+    fn client(&self) -> Result<NodeClient<Channel>> {
+        Ok(match self {
+            Self::Kept(client) => client.clone(),
+            Self::EachCall(socket) => NodeClient::new(harness::proxy::connect(socket)?),
+        })
     }
 }
 
 impl Act {
-    fn is_file(&self) -> bool {
-        matches!(self, Act::MakeDirectory(_) | Act::Write(_) | Act::Remove(_))
+    /// The directories of the volume that is published here: that of its staging path, and that of its target.
+    fn directories(&self) -> Option<[PathBuf; 2]> {
+        let Self::Publish(publish) = self else { return None };
+        let above = |path: &str| Path::new(path).parent().map(Path::to_owned);
+        Some([above(&publish.staging_target_path)?, above(&publish.target_path)?])
     }
 
-    async fn perform(&self, client: &mut NodeClient<Channel>) -> Result<()> {
+    fn is_below(&self, directory: &Path) -> bool {
+        let path = match self {
+            Self::Capabilities(_) => return false,
+            Self::Stage(request) => Path::new(&request.staging_target_path),
+            Self::Unstage(request) => Path::new(&request.staging_target_path),
+            Self::Publish(request) => Path::new(&request.target_path),
+            Self::Unpublish(request) => Path::new(&request.target_path),
+            Self::MakeDirectory(path) | Self::Write(path) | Self::Remove(path) => path,
+        };
+        path.starts_with(directory)
+    }
+
+    async fn perform(&self, connection: &Connection) -> Result<()> {
         match self.clone() {
-            Act::Capabilities(request) => _ = client.node_get_capabilities(request).await?,
-            Act::Stage(request) => _ = client.node_stage_volume(request).await?,
-            Act::Publish(request) => _ = client.node_publish_volume(request).await?,
-            Act::Unpublish(request) => _ = client.node_unpublish_volume(request).await?,
-            Act::Unstage(request) => _ = client.node_unstage_volume(request).await?,
+            Act::Capabilities(request) => _ = connection.client()?.node_get_capabilities(request).await?,
+            Act::Stage(request) => _ = connection.client()?.node_stage_volume(request).await?,
+            Act::Publish(request) => _ = connection.client()?.node_publish_volume(request).await?,
+            Act::Unpublish(request) => _ = connection.client()?.node_unpublish_volume(request).await?,
+            Act::Unstage(request) => _ = connection.client()?.node_unstage_volume(request).await?,
             Act::MakeDirectory(path) => made(fs::create_dir(&path), &path)?,
             Act::Write(path) => made(fs::write(&path, VOLUME_DATA), &path)?,
             Act::Remove(path) => removed(&path)?,

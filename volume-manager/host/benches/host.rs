@@ -1,5 +1,4 @@
-//! Cost of the host's calls, each as a ratio to the plain way:
-//! `cargo bench -p host -- [mounts] [files]` (default 10000 and 100000), as root.
+//! Cost of the host's calls, each as a ratio to the plain way: `cargo xtask bench plugins`, as root.
 //!
 //! - looking up one mount among many, against reading and parsing the whole table;
 //! - changing the group of a tree, against `chown -R` and `chmod -R`;
@@ -14,15 +13,21 @@ use std::time::{Duration, Instant};
 use host::fake::FakeHost;
 use host::linux::LinuxHost;
 use host::{Bind, Host, MountSpec, OwnershipChange, WalkProgress};
+use measure::{Program, Row};
+
+const SUBJECT: &str = "plugins";
 
 fn main() {
-    let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
-    let (mounts, files) =
-        (numbers.first().copied().unwrap_or(10_000), numbers.get(1).copied().unwrap_or(100_000));
+    let program = Program::start();
+    let (mounts, files) = if program.is_short() { (1000, 1000) } else { (10_000, 100_000) };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    println!("fake: {:.0} steps a second", runtime.block_on(fake_steps()));
+    let mut rates = Vec::new();
+    for _ in 0..program.rounds(5) {
+        rates.push(runtime.block_on(fake_steps()));
+    }
+    program.row(&Row::new(SUBJECT, "host: simulated kernel", "steps/s", &rates));
     if let Err(errno) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-        println!("the host on the real kernel was not measured: unshare(CLONE_NEWNS): {errno}");
+        program.skipped("the host on the real kernel", &format!("unshare(CLONE_NEWNS): {errno}"));
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
@@ -30,8 +35,8 @@ fn main() {
         let host = LinuxHost::new();
         host.set_propagation(Path::new("/"), host::Propagation::Private, true).await.unwrap();
         host.mount(&MountSpec::new("tmpfs", scratch.path(), "tmpfs")).await.unwrap();
-        look_ups(&host, scratch.path(), mounts).await;
-        ownership(&host, scratch.path(), files).await;
+        look_ups(&program, &host, scratch.path(), mounts).await;
+        ownership(&program, &host, scratch.path(), files).await;
     });
     drop(runtime);
     nix::mount::umount2(scratch.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
@@ -62,7 +67,7 @@ async fn fake_steps() -> f64 {
     f64::from(steps) / began.elapsed().as_secs_f64()
 }
 
-async fn look_ups(host: &LinuxHost, scratch: &Path, mounts: usize) {
+async fn look_ups(program: &Program, host: &LinuxHost, scratch: &Path, mounts: usize) {
     let source = scratch.join("source");
     host.make_dir_all(&source, 0o755).await.unwrap();
     for index in 0..mounts {
@@ -71,20 +76,24 @@ async fn look_ups(host: &LinuxHost, scratch: &Path, mounts: usize) {
         host.bind(&Bind::new(&source, &target)).await.unwrap();
     }
     let wanted = scratch.join(format!("mounts/{}", mounts / 2));
-    let one = median(101, async || drop(host.mount_of(&wanted).await.unwrap())).await;
-    let check = median(101, async || assert!(host.is_mount_point(&wanted).await.unwrap())).await;
-    let whole = median(11, async || assert!(host.mount_table().await.unwrap().at(&wanted).is_some())).await;
+    let rounds = program.rounds(101);
+    let one = times(rounds, async || drop(host.mount_of(&wanted).await.unwrap())).await;
+    let check = times(rounds, async || assert!(host.is_mount_point(&wanted).await.unwrap())).await;
+    let whole =
+        times(program.rounds(11), async || assert!(host.mount_table().await.unwrap().at(&wanted).is_some()))
+            .await;
     let alone = scratch.join("alone");
     host.make_dir_all(&alone, 0o755).await.unwrap();
     host.mount(&MountSpec::new("tmpfs", &alone, "tmpfs")).await.unwrap();
-    let refs = median(101, async || assert!(host.references(&alone).await.unwrap().is_empty())).await;
-    println!("{mounts} mounts: the whole table {whole:?}");
-    println!("  one mount: {one:?}, {:.0} times faster", ratio(whole, one));
-    println!("  references: {refs:?}, {:.0} times faster", ratio(whole, refs));
-    println!("  mount point check: {check:?}, {:.0} times faster", ratio(whole, check));
+    let refs = times(rounds, async || assert!(host.references(&alone).await.unwrap().is_empty())).await;
+    let what = format!("of {mounts} mounts");
+    program.row(&Row::new(SUBJECT, format!("host: the whole table {what}"), "us", &whole));
+    for (name, times) in [("one", one), ("references to one", refs), ("mount point check", check)] {
+        program.row(&Row::new(SUBJECT, format!("host: {name} {what}"), "us", &times).floor(&whole));
+    }
 }
 
-async fn ownership(host: &LinuxHost, scratch: &Path, files: usize) {
+async fn ownership(program: &Program, host: &LinuxHost, scratch: &Path, files: usize) {
     let tree = scratch.join("tree");
     for index in 0..files {
         let dir = tree.join(format!("{}", index / 1000));
@@ -104,27 +113,23 @@ async fn ownership(host: &LinuxHost, scratch: &Path, files: usize) {
         assert!(Command::new(program).arg("-R").arg(what).arg(&tree).status().unwrap().success());
     }
     let theirs = began.elapsed();
-    println!(
-        "change the group of {files} files: {ours:?}, {:.2} times chown -R and chmod -R",
-        ratio(ours, theirs)
-    );
-    let began = Instant::now();
+    let row = Row::new(SUBJECT, format!("host: {files} files to a group"), "ms", &[ms(ours)]);
+    program.row(&row.floor(&[ms(theirs)]));
     let root = host.metadata(&tree).await.unwrap();
     assert!(!change.root_matches(&root), "chown and chmod have changed the root");
-    println!("  check of the root alone: {:?}", began.elapsed());
 }
 
-async fn median(rounds: usize, work: impl AsyncFn()) -> Duration {
+/// The time of each round, in microseconds.
+async fn times(rounds: usize, work: impl AsyncFn()) -> Vec<f64> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let began = Instant::now();
         work().await;
-        times.push(began.elapsed());
+        times.push(ms(began.elapsed()) * 1e3);
     }
-    times.sort();
-    times[rounds / 2]
+    times
 }
 
-fn ratio(this: Duration, that: Duration) -> f64 {
-    this.as_secs_f64() / that.as_secs_f64()
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
