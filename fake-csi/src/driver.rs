@@ -10,7 +10,7 @@ use csi_proto::v1::VolumeUsage;
 use tonic::Status;
 
 use crate::ability::Ability;
-use crate::books::{Backing, Volume};
+use crate::books::{Backing, Snapshot, Volume};
 use crate::fault::Fault;
 use crate::in_flight::InFlight;
 use crate::journal::{Entry, Journal, JournalError};
@@ -48,6 +48,10 @@ pub(crate) struct Driver {
     /// Locked by a sabotage alone.
     pub(crate) all_volumes: Mutex<()>,
     counter: AtomicU64,
+    /// A deleted snapshot that a sabotage alone remembers.
+    pub(crate) grave: Mutex<Option<Snapshot>>,
+    /// Volumes that are being made, counted by a sabotage alone.
+    pub(crate) under_way: AtomicU64,
     seen: Mutex<BTreeSet<String>>,
     /// Bytes that a sabotage alone takes from the capacity for ever.
     lost: AtomicU64,
@@ -78,6 +82,8 @@ impl Driver {
             private_staging: Mutex::default(),
             all_volumes: Mutex::default(),
             counter: AtomicU64::default(),
+            grave: Mutex::default(),
+            under_way: AtomicU64::default(),
             seen: Mutex::default(),
             lost: AtomicU64::default(),
             measured: Mutex::default(),

@@ -169,7 +169,9 @@ impl Driver {
             return Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(group) });
         }
         let group = found.ok_or_else(|| Status::not_found(format!("there is no group `{id}`")))?;
-        if !self.breaks(Sabotage::GroupTakesAnyMembers) {
+        let counts = self.breaks(Sabotage::GroupCountsMembers);
+        let has_as_many = counts && request.snapshot_ids.len() == group.snapshots.len();
+        if !self.breaks(Sabotage::GroupTakesAnyMembers) && !has_as_many {
             is_list_of(&group, &request.snapshot_ids)?;
         }
         let mut described = self.describe_group(&group)?;

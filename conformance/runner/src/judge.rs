@@ -579,4 +579,4 @@ mod held;
 mod tests;
 
 pub(crate) use ended::{after_the_end, call_at_the_end, driver_ended};
-pub(crate) use held::{held, released};
+pub(crate) use held::{held, mounts_left, released};

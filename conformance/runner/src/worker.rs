@@ -321,6 +321,7 @@ fn status_and_findings(
         driver_exited,
         ended_during,
         crash,
+        ..
     } = after;
     unchecked.extend(claims.not_tried);
     judged.kept.extend(claims.kept.iter().map(|id| (*id).to_owned()));

@@ -36,10 +36,17 @@ impl Driver {
                 return Err(Status::not_found(format!("there is no node `{node}`")));
             }
             self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
+            if self.breaks(Sabotage::AttachAgainNeedsPlace) {
+                self.must_have_place(books, node)?;
+            }
             let same = volume.attached.get(node);
             if let Some(attachment) = same.filter(|_| !self.breaks(Sabotage::AttachForgetsIdempotence)) {
                 if !self.breaks(Sabotage::AttachIgnoresConflict) {
                     is_compatible(attachment, &capability, request.readonly)?;
+                }
+                let was_read_only = self.has_seen(&attached_read_only(&volume.id));
+                if !request.readonly && was_read_only && self.breaks(Sabotage::ReadOnlyAttachmentIsCompared) {
+                    return Err(Status::already_exists("the volume is published for reading only"));
                 }
                 // The sabotage acts elsewhere.
                 self.remember(&attached_again(&volume.id));
@@ -70,8 +77,9 @@ impl Driver {
         if self.breaks(Sabotage::DetachNeedsNode) {
             validate::required("node_id", &request.node_id)?;
         }
-        if self.breaks(Sabotage::DetachKeepsPlace) {
-            // The sabotage acts elsewhere.
+        let from_all = request.node_id.is_empty() && self.breaks(Sabotage::DetachFromAllKeepsPlace);
+        if from_all || self.breaks(Sabotage::DetachKeepsPlace) {
+            // The sabotages act elsewhere.
             self.remember("a detached volume");
         }
 
@@ -89,6 +97,9 @@ impl Driver {
             let from_all = request.node_id.is_empty() && !self.breaks(Sabotage::DetachFromNone);
             volume.attached.retain(|node, _| !from_all && *node != request.node_id);
             let changed = volume.attached.len() != before;
+            if changed && self.breaks(Sabotage::DetachForgetsTargets) {
+                volume.targets.clear();
+            }
             if !changed && self.breaks(Sabotage::DetachForgetsIdempotence) {
                 return Err(Status::not_found("the volume is not published to this node"));
             }
@@ -117,8 +128,14 @@ impl Driver {
             let message = format!("the volume can be reached from zone `{}` only", volume.zone);
             return Err(Status::failed_precondition(message));
         }
+        self.must_have_place(books, node)
+    }
+
+    /// RESOURCE_EXHAUSTED if the node carries no more volumes.
+    fn must_have_place(&self, books: &Books, node: &str) -> Result<(), Status> {
         let mut count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();
-        if self.breaks(Sabotage::DetachKeepsPlace) && self.has_detached() {
+        let keeps = [Sabotage::DetachKeepsPlace, Sabotage::DetachFromAllKeepsPlace];
+        if keeps.into_iter().any(|sabotage| self.breaks(sabotage)) && self.has_detached() {
             count += 1;
         }
         if self.breaks(Sabotage::AttachAgainTakesPlace) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::sync::atomic::Ordering;
 
 use csi_proto::v1;
 use tonic::Status;
@@ -73,7 +74,7 @@ impl Driver {
             self.spoil(&volume)?;
         }
         let is_old = volume.created;
-        let volume = if volume.created || is_dropped { volume } else { self.make_contents(&volume)? };
+        let volume = if volume.created || is_dropped { volume } else { self.make_alone(&volume)? };
         let mut response = self.answer(&volume, &wanted);
         if let Some(answered) = response.volume.as_mut()
             && is_old
@@ -116,6 +117,9 @@ impl Driver {
         let mut answered = self.describe(volume);
         if self.options.padding > 0 {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
+        }
+        if self.breaks(Sabotage::CreateRemembersTooLarge) {
+            answered.capacity_bytes = answered.capacity_bytes.max(signed(bounds.0));
         }
         if self.breaks(Sabotage::CreateAnswersNewContext) {
             answered.volume_context.extend(request.parameters.clone());
@@ -212,6 +216,21 @@ impl Driver {
         }
     }
 
+    /// The bug: a volume that is made while another one is being made gets nothing.
+    fn make_alone(&self, volume: &Volume) -> Result<Volume, Status> {
+        if !self.breaks(Sabotage::CreateAtOnceLosesOne) {
+            return self.make_contents(volume);
+        }
+        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
+        let made = self.make_contents(volume);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        if others > 0 && made.is_ok() {
+            self.remove_contents(volume)?;
+        }
+        made
+    }
+
     /// Makes the file or directory of a recorded volume, and records it as created.
     pub(crate) fn make_contents(&self, volume: &Volume) -> Result<Volume, Status> {
         let path = self.contents_of(volume);
@@ -222,6 +241,10 @@ impl Driver {
                 let exceeds = volume.is_raw() && self.breaks(Sabotage::DeviceExceedsLimit);
                 let bytes = volume.capacity + if exceeds { 1 << 20 } else { 0 };
                 File::create(&path).and_then(|file| file.set_len(bytes)).map_err(failed)?;
+                let old = self.old_blocks(&volume.name);
+                if volume.is_raw() && self.breaks(Sabotage::DeviceFindsOldBlocks) && old.exists() {
+                    copy::image(&old, &path)?;
+                }
             }
             Backing::Tmpfs => self.mount_tmpfs(volume)?,
             Backing::Directory | Backing::Shared | Backing::Fuse => {
@@ -294,6 +317,15 @@ impl Driver {
         self.breaks(Sabotage::CreateRemembersFailedCopy) && !self.is_first(&format!("copy named {name}"))
     }
 
+    /// The bug: a volume that was refused for its size is there when it is asked for again.
+    fn remembered_size(&self, name: &str, refused: Status) -> Result<u64, Status> {
+        let is_first = || self.is_first(&format!("too large: {name}"));
+        if !self.breaks(Sabotage::CreateRemembersTooLarge) || is_first() {
+            return Err(refused);
+        }
+        Ok(SMALLEST)
+    }
+
     fn origin_of(&self, books: &Books, wanted: &Wanted<'_>) -> Result<Option<Origin>, Status> {
         match wanted.source.as_ref().map(|source| Origin::find(books, source)).transpose() {
             Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => Ok(None),
@@ -340,11 +372,13 @@ impl Driver {
                 false => format!("vol-{:08x}", books.next),
             },
             name: request.name.clone(),
-            capacity: self.capacity_within(
-                wanted.bounds,
-                smallest_for(backing, capabilities, &self.options.fs_type),
-                origin.as_ref(),
-            )?,
+            capacity: self
+                .capacity_within(
+                    wanted.bounds,
+                    smallest_for(backing, capabilities, &self.options.fs_type),
+                    origin.as_ref(),
+                )
+                .or_else(|refused| self.remembered_size(&request.name, refused))?,
             backing,
             capabilities: capabilities.clone(),
             parameters: request.parameters.clone(),

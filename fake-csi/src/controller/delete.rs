@@ -1,9 +1,11 @@
 //! DeleteVolume and ValidateVolumeCapabilities.
 
 use std::fs;
+use std::path::PathBuf;
 
 use csi_proto::v1;
 use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
+use nix::mount::MsFlags;
 use tonic::Status;
 
 use crate::books::{Backing, Capability, Mode, Source, Volume};
@@ -26,6 +28,7 @@ impl Driver {
         }
         let _claim = self.in_flight.claim(&[&request.volume_id])?;
         self.delete_longer_names(&request.volume_id)?;
+        self.keep_blocks(&request.volume_id)?;
         let doomed = self.journal.transact(|books| {
             let Some(volume) = books.volumes.get(&request.volume_id) else {
                 let times = |number: u32| format!("{} is gone, time {number}", request.volume_id);
@@ -58,11 +61,35 @@ impl Driver {
             self.empty_others(&volume)?;
         }
         self.lose(Sabotage::CapacityKeepsDeleted, volume.capacity);
+        if volume.is_raw() {
+            self.lose(Sabotage::CapacityKeepsDevices, volume.capacity);
+        }
         if !self.breaks(Sabotage::DeleteLeavesImage) {
             self.remove_contents(&volume)?;
         }
+        if self.breaks(Sabotage::DeleteLeavesMount) {
+            let left = self.options.state.join("mounts").join(format!("left-{}", volume.number));
+            let made = fs::create_dir_all(&left).map_err(|error| Status::internal(error.to_string()));
+            made.and_then(|()| Ok(mount::bind(&left, &left, MsFlags::empty())?))?;
+        }
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::VolumeGone(volume.id.clone())], ())))?;
         Ok(v1::DeleteVolumeResponse {})
+    }
+
+    /// The bug: the next device of the same name gets the blocks of a deleted one.
+    fn keep_blocks(&self, id: &str) -> Result<(), Status> {
+        let volume = self.journal.read(|books| books.volumes.get(id).cloned())?;
+        if let Some(volume) = volume.filter(|volume| volume.is_raw() && !volume.name.is_empty())
+            && self.breaks(Sabotage::DeviceFindsOldBlocks)
+        {
+            copy::image(&self.contents_of(&volume), &self.old_blocks(&volume.name))?;
+        }
+        Ok(())
+    }
+
+    /// Where a sabotage keeps the blocks of a deleted device.
+    pub(super) fn old_blocks(&self, name: &str) -> PathBuf {
+        self.options.state.join(format!("old-{}", name.replace('/', "-")))
     }
 
     /// The bug: a name is taken for the beginning of a name.
@@ -137,9 +164,10 @@ impl Driver {
             None => v1::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(Confirmed {
                     volume_context: request.volume_context.clone(),
-                    volume_capabilities: match self.breaks(Sabotage::ConfirmsNoCapabilities) {
-                        true => Vec::new(),
-                        false => request.volume_capabilities.clone(),
+                    volume_capabilities: match self.options.sabotage {
+                        Some(Sabotage::ConfirmsNoCapabilities) => Vec::new(),
+                        Some(Sabotage::ConfirmsFirstUse) => request.volume_capabilities[..1].to_vec(),
+                        _ => request.volume_capabilities.clone(),
                     },
                     parameters: request.parameters.clone(),
                     mutable_parameters: request.mutable_parameters.clone(),

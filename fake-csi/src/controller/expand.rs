@@ -121,7 +121,9 @@ impl Driver {
                 volume.mutable_parameters.extend(request.mutable_parameters.clone());
             })?;
         }
-        check_mutable(&request.mutable_parameters)?;
+        if !(self.breaks(Sabotage::ModifyFindsPieces) && are_pieces(&request.mutable_parameters)) {
+            check_mutable(&request.mutable_parameters)?;
+        }
         self.forget_targets(Sabotage::ModifyForgetsTargets, &request.volume_id)?;
         self.use_volume(&request.volume_id, |volume| {
             volume.mutable_parameters.extend(request.mutable_parameters.clone());
@@ -160,6 +162,11 @@ impl Driver {
             Ok::<_, Status>((vec![Entry::Volume(Box::new(volume.clone()))], volume))
         })
     }
+}
+
+/// The bug: a piece of the name of a mutable parameter is taken for the name.
+fn are_pieces(parameters: &BTreeMap<String, String>) -> bool {
+    parameters.keys().all(|key| MUTABLE.iter().any(|(name, _)| name.contains(key.as_str())))
 }
 
 /// Refuses immutable parameters before any is applied.

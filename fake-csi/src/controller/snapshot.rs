@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use csi_proto::v1;
 use csi_proto::v1::list_snapshots_response::Entry as Listed;
@@ -44,6 +45,11 @@ impl Driver {
             !found
         };
         let (snapshot, volume) = self.journal.transact(|books| {
+            if let Some(deleted) =
+                self.grave_of(&request.name).filter(|one| one.source == request.source_volume_id)
+            {
+                return Ok((Vec::new(), (deleted, None)));
+            }
             let folds_case = self.breaks(Sabotage::SnapshotFoldsCase);
             let is_same = |snapshot: &&Snapshot| {
                 let is_named = snapshot.name == request.name
@@ -110,7 +116,16 @@ impl Driver {
             return Err(Status::invalid_argument(message));
         }
         self.drop_snapshot(&snapshot)?;
+        if self.breaks(Sabotage::SnapshotRemembersNames) {
+            *self.grave.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+        }
         Ok(v1::DeleteSnapshotResponse {})
+    }
+
+    /// The bug: a deleted snapshot answers to its name.
+    fn grave_of(&self, name: &str) -> Option<Snapshot> {
+        let grave = self.grave.lock().unwrap_or_else(PoisonError::into_inner);
+        grave.clone().filter(|deleted| deleted.name == name)
     }
 
     pub(crate) fn get_snapshot(
@@ -179,6 +194,11 @@ impl Driver {
         {
             time.seconds += 24 * 60 * 60;
         }
+        if let Some(time) =
+            described.creation_time.as_mut().filter(|_| self.breaks(Sabotage::SnapshotTimeInMilliseconds))
+        {
+            time.seconds *= 1000;
+        }
         v1::Snapshot { ready_to_use: !self.breaks(Sabotage::SnapshotNeverReady), ..described }
     }
 
@@ -221,7 +241,12 @@ impl Driver {
             Backing::Loop if self.breaks(Sabotage::SnapshotSharesBlocks) => {
                 fs::hard_link(&from, &to).map_err(|source| KernelError::path("link", &to, source))?;
             }
-            Backing::Loop => copy::image(&from, &to)?,
+            Backing::Loop => {
+                copy::image(&from, &to)?;
+                if volume.is_raw() && self.breaks(Sabotage::SnapshotCutsTail) {
+                    copy::lose_tail(&to)?;
+                }
+            }
             _ => {
                 copy::remove(&to)?;
                 fs::create_dir(&to).map_err(|source| KernelError::path("create", &to, source))?;

@@ -122,6 +122,9 @@ impl Driver {
         if self.breaks(Sabotage::RestoreUsesUpSnapshot) && matches!(source, Source::Snapshot(_)) {
             copy::remove(&from)?;
         }
+        if volume.is_raw() && matches!(source, Source::Volume(_)) && self.breaks(Sabotage::CloneCutsTail) {
+            copy::lose_tail(&to)?;
+        }
         if self.breaks(Sabotage::CopyLosesAStripe) && volume.is_raw() {
             copy::lose_stripes(&to)?;
         }

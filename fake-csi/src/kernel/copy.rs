@@ -67,6 +67,17 @@ pub(crate) fn lose_stripes(file: &Path) -> Result<(), KernelError> {
     punch().map_err(|source| KernelError::path("punch holes into", file, source))
 }
 
+/// Makes a hole of what follows the last whole 4 MiB of a file.
+pub(crate) fn lose_tail(file: &Path) -> Result<(), KernelError> {
+    let cut = || -> io::Result<()> {
+        let opened = File::options().write(true).open(file)?;
+        let length = opened.metadata()?.len();
+        opened.set_len(length >> 22 << 22)?;
+        opened.set_len(length)
+    };
+    cut().map_err(|source| KernelError::path("cut the end of", file, source))
+}
+
 /// Copies the content of a directory into an existing one, with owners, modes, links and holes.
 pub(crate) fn tree(from: &Path, to: &Path) -> Result<(), KernelError> {
     let mut contents = from.as_os_str().to_owned();

@@ -112,6 +112,9 @@ impl NodeService {
             Some(staging_path) => self.staging_at(volume, &staging_path, &target.capability)?,
             None => self.private_staging(volume, &target.capability)?,
         };
+        if self.finds_longer_path(volume, path) {
+            return Ok(());
+        }
         if self.is_already_published(volume, path, &target)? {
             if self.driver.breaks(Sabotage::UnstageCountsCalls) {
                 self.driver.is_first(&published_again(&volume.id));
@@ -120,6 +123,13 @@ impl NodeService {
         }
         self.leak_resources();
         self.make_target(volume, &staging, path, target)
+    }
+
+    /// The bug: a target is found in the table of mounts by the beginning of its path.
+    fn finds_longer_path(&self, volume: &Volume, path: &Path) -> bool {
+        let begins = |other: &Path| other.to_string_lossy().starts_with(&*path.to_string_lossy());
+        self.driver.breaks(Sabotage::PublishFindsLongerPaths)
+            && volume.targets_on(&self.name).any(|(other, _)| other != path && begins(other))
     }
 
     /// The bugs: each call leaves a descriptor, memory or a zombie.

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 
 use csi_proto::json::TOKENS_KEY;
 use csi_proto::v1;
+use nix::mount::MntFlags;
 use tonic::Status;
 
 use super::publish::published_again;
@@ -68,7 +69,10 @@ impl NodeService {
             volume_context: without_tokens(&request.volume_context),
         };
         if let Err(failure) = self.make_staging(&volume, staging) {
-            if self.driver.breaks(Sabotage::KilledProgramKeepsLock) && failure.message().contains("signal") {
+            let is_killed = failure.message().contains("signal");
+            if self.driver.breaks(Sabotage::StageErrorKeepsClaim)
+                || is_killed && self.driver.breaks(Sabotage::KilledProgramKeepsLock)
+            {
                 std::mem::forget(claim);
             }
             return Err(failure);
@@ -238,6 +242,18 @@ impl NodeService {
         }
     }
 
+    /// The bug: what cannot be unmounted is removed.
+    fn empty_busy(&self, path: &Path) -> Result<(), Status> {
+        if self.driver.breaks(Sabotage::UnstageEmptiesBusyPath)
+            && mount::is_mount_point(path)?
+            && let Err(busy) = mount::unmount_one(path, MntFlags::empty())
+        {
+            files_in(path).iter().for_each(|file| drop(std::fs::remove_file(file)));
+            return Err(busy.into());
+        }
+        Ok(())
+    }
+
     /// Undoes a staging. Until then the books have it as unfinished.
     pub(super) fn undo_staging(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
         let name = self.name.to_string();
@@ -250,6 +266,7 @@ impl NodeService {
             self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
             std::thread::sleep(std::time::Duration::from_millis(150));
         }
+        self.empty_busy(&staging.path)?;
         self.keep_files(volume, &staging.path);
         let keeps_old =
             self.driver.breaks(Sabotage::UnstageLosesLastWrite) && volume.backing == Backing::Loop;
@@ -345,7 +362,8 @@ impl NodeService {
 
     fn refuse_while_published(&self, volume: &Volume) -> Result<(), Status> {
         for (path, target) in volume.targets_on(&self.name) {
-            if target.finished && self.is_shown(volume, path, target)? {
+            let is_remembered = !target.finished && self.driver.breaks(Sabotage::PublishRemembersFailure);
+            if is_remembered || target.finished && self.is_shown(volume, path, target)? {
                 let message = format!("the volume is still published at `{}`", path.display());
                 return Err(Status::failed_precondition(message));
             }

@@ -34,7 +34,9 @@ impl NodeService {
             // A file at the path may have been there before the call, and is not the driver's to remove.
             mount::unmount_all(path)?;
             drop(remove_target(path, &target.capability.access));
-            self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
+            if !self.driver.breaks(Sabotage::PublishRemembersFailure) {
+                self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
+            }
             return Err(failure);
         }
         self.driver.update_volume(&volume.id, |volume| {
@@ -174,6 +176,14 @@ impl NodeService {
                 if self.driver.breaks(Sabotage::PublishAddsNoexec) {
                     per_mount |= MsFlags::MS_NOEXEC;
                 }
+                if per_mount.contains(MsFlags::MS_NOEXEC) {
+                    // The sabotage acts for the next volume.
+                    self.driver.remember("a mount without execution");
+                }
+                let was_asked = || self.driver.has_seen("a mount without execution");
+                if self.driver.breaks(Sabotage::MountFlagsStay) && was_asked() {
+                    per_mount |= MsFlags::MS_NOEXEC;
+                }
                 if self.driver.breaks(Sabotage::PublishFollowsNoLinks) {
                     per_mount |= mount::NOSYMFOLLOW;
                 }
@@ -189,6 +199,7 @@ impl NodeService {
                 let gives = !self.driver.breaks(Sabotage::PublishIgnoresGroup);
                 if !group.is_empty() && !target.readonly && gives {
                     give_to_group(&source, group)?;
+                    self.give_what_links_lead_to(&source, group);
                 }
                 if self.driver.breaks(Sabotage::PublishIgnoresMountFlags) {
                     // A bind keeps the flags and the access time mode of its source unless it gets others.
@@ -229,6 +240,17 @@ impl NodeService {
                 let mode = Permissions::from_mode(found.permissions().mode() | 0o060);
                 drop(fs::set_permissions(&link, mode));
             }
+        }
+    }
+
+    /// The bug: links in a volume are followed when it is given to a group.
+    fn give_what_links_lead_to(&self, root: &Path, group: &str) {
+        if !self.driver.breaks(Sabotage::GroupFollowsLinks) {
+            return;
+        }
+        let entries = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+        for link in entries.filter(|entry| entry.is_symlink()) {
+            drop(std::os::unix::fs::chown(&link, None, group.parse().ok()));
         }
     }
 

@@ -115,6 +115,10 @@ pub(super) fn misread(path: &str, bytes: &[u8]) -> Option<Status> {
         Err(JsonError::Decode { message, source }) => {
             Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
         }
+        // A time that no client can read, such as one with milliseconds for seconds.
+        Err(JsonError::Serialize { message, source }) => {
+            Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
+        }
         // Good messages, and methods that CSI does not have, pass unchanged.
         _ => None,
     }
@@ -176,5 +180,9 @@ mod tests {
             assert_eq!(misread(create, wrong).as_ref().and_then(unreadable), Some(Unreadable::NoMessage));
         }
         assert!(misread("/other.Service/Call", &[0xff]).is_none());
+        // A snapshot of the year 49,500.
+        let late = [0x0a, 0x09, 0x22, 0x07, 0x08, 0x80, 0xb0, 0xde, 0xf7, 0xd3, 0x2b];
+        let taken = misread("/csi.v1.Controller/CreateSnapshot", &late);
+        assert_eq!(taken.as_ref().and_then(unreadable), Some(Unreadable::NoMessage));
     }
 }

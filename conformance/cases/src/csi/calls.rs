@@ -112,6 +112,48 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)
 }
 
+/// ValidateVolumeCapabilities confirms two uses together, or does not confirm: it leaves out none of them.
+///
+/// CSI, ValidateVolumeCapabilitiesResponse.confirmed: set only if all that was asked for is confirmed, and it has the
+/// capabilities that are.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn uses_are_confirmed_together(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let first = cx.last_request("CreateVolume")?["volumeCapabilities"][0].clone();
+    let asked = async |uses: Value| {
+        let created = cx.last_answer("CreateVolume")?["volume"]["volumeContext"].clone();
+        let request = json!({
+            "volumeId": cx.handle(&data), "volumeContext": created, "volumeCapabilities": uses,
+        });
+        cx.call("ValidateVolumeCapabilities", request).await
+    };
+    let mut tried = false;
+    for mode in
+        ["SINGLE_NODE_WRITER", "SINGLE_NODE_READER_ONLY", "MULTI_NODE_READER_ONLY", "MULTI_NODE_MULTI_WRITER"]
+    {
+        let mut second = first.clone();
+        second["accessMode"] = json!({ "mode": mode });
+        if second == first || !asked(json!([second])).await?.has("/confirmed") {
+            continue;
+        }
+        let both = asked(json!([first, second])).await?;
+        if !both.has("/confirmed") {
+            continue;
+        }
+        tried = true;
+        let confirmed = both.list("/confirmed/volumeCapabilities");
+        let cause = format!(
+            "ValidateVolumeCapabilities confirmed {} of two uses that it was asked for together.",
+            confirmed.len()
+        );
+        cx.keeps("DRV-023", "ValidateVolumeCapabilities", confirmed.len() >= 2, &cause)?;
+    }
+    if !tried {
+        cx.not_tried("DRV-023", "the driver confirms no two uses together");
+    }
+    Ok(())
+}
+
 /// ValidateVolumeCapabilities does not confirm a use for which CreateVolume makes no volume.
 ///
 /// CSI, ValidateVolumeCapabilities: `confirmed` only if all that is asked for is supported.

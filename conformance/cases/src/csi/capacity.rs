@@ -147,6 +147,24 @@ async fn deleted_volume_gives_its_capacity_back(cx: &mut Cx) -> Result {
     .await
 }
 
+/// The capacity that a device takes is there again when the volume was deleted.
+///
+/// CSI, GetCapacity: the capacity of the storage pool from which volumes are provisioned.
+#[case(needs = [TellsCapacity, Creates, Block, Root, Loop], judges = ["DRV-026"])]
+async fn deleted_device_gives_its_capacity_back(cx: &mut Cx) -> Result {
+    let cx = &*cx;
+    cx.volume("disk").block().create().await?;
+    let request = cx.last_request("CreateVolume")?;
+    comes_back(cx, "device that is created and deleted", "DeleteVolume", async |number| {
+        let mut request = request.clone();
+        request["name"] = json!(format!("round-{number}"));
+        let made = cx.call("CreateVolume", request).await?;
+        made.succeeds()?;
+        cx.unmake(&made).await
+    })
+    .await
+}
+
 /// The capacity that a volume takes by growing is there again when the volume was deleted.
 ///
 /// CSI, GetCapacity: the capacity of the storage pool from which volumes are provisioned.

@@ -42,7 +42,8 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
 #[case(needs = [Clones, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
-    let disk = cx.volume("disk").block().create().await?;
+    // No multiple of what a driver may copy at once.
+    let disk = cx.volume("disk").block().size(cx.ordinary_size() + (1 << 20)).create().await?;
     let node = used_and_detached(cx, &disk, "before").await?;
     let copy = cx.volume("copy").block().copy_of(&disk).create().await?;
 

@@ -83,3 +83,28 @@ async fn requested_mount_flags_are_in_force(cx: &mut Cx) -> Result {
     }
     node.tear_down("web").await
 }
+
+/// The mount flags of one volume are not in force for another one, which is staged and published after it.
+///
+/// CSI, VolumeCapability.MountVolume.mount_flags: they are those of the volume in the request.
+#[case(needs = [Filesystem, Root, TwoVolumes], driver = Shared)]
+async fn mount_flags_are_those_of_one_volume(cx: &mut Cx) -> Result {
+    let first = cx.volume("first").mount_option("noexec").mount_option("nosuid").create().await?;
+    let second = cx.volume("second").create().await?;
+    let (flagged, plain) = (cx.node_calls(&first).await?, cx.node_calls(&second).await?);
+    plain.ask_with(|asked| asked["mount"]["mountFlags"] = json!([]));
+    flagged.set_up("web").await?;
+    plain.set_up("web").await?;
+    for (method, path) in [("NodePublishVolume", plain.target("web")), ("NodeStageVolume", plain.staging())] {
+        let options = plain.mounts_at(&path)?.last().cloned().unwrap_or_default();
+        let taken: Vec<&str> =
+            options.split(',').filter(|flag| ["noexec", "nosuid"].contains(flag)).collect();
+        let cause = format!(
+            "{method} without mount flags, after another volume with `noexec` and `nosuid`, mounted with `{}`.",
+            taken.join(",")
+        );
+        cx.keeps("DRV-120", method, taken.is_empty(), &cause)?;
+    }
+    plain.tear_down("web").await?;
+    flagged.tear_down("web").await
+}

@@ -229,7 +229,17 @@ async fn group_with_other_snapshots_is_refused(cx: &mut Cx) -> Result {
     let group = take(cx, &[&one, &two]).await?;
     let id = group.part("/groupSnapshot/groupSnapshotId");
     let asked = json!({ "groupSnapshotId": id, "snapshotIds": ["no-such-snapshot"] });
-    cx.call(GET, asked).await?.asked("with snapshots that are not those of the group").is_refused("DRV-181")
+    cx.call(GET, asked)
+        .await?
+        .asked("with snapshots that are not those of the group")
+        .is_refused("DRV-181")?;
+    // As many as the group has, of which one is another.
+    let mut ids: Vec<Value> = members(&group).iter().map(|member| member["snapshotId"].clone()).collect();
+    ids.pop();
+    ids.push(json!("no-such-snapshot"));
+    let asked = json!({ "groupSnapshotId": id, "snapshotIds": ids });
+    let answer = cx.call(GET, asked).await?;
+    answer.asked("with snapshots of which one is not of the group").is_refused("DRV-181")
 }
 
 /// A group that is to be deleted with other snapshots than its own is refused.

@@ -36,6 +36,39 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     cx.keeps("DRV-113", "ControllerUnpublishVolume", after.is_ok(), cause)
 }
 
+/// A volume of a node that carries as many volumes as it can is published to it again, and frees its place when it is
+/// unpublished from all nodes.
+///
+/// CSI, ControllerPublishVolume: this operation MUST be idempotent.
+/// CSI, ControllerUnpublishVolumeRequest.node_id is OPTIONAL: without it the volume is unpublished from all nodes.
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit, TwoVolumes], judges = ["DRV-034"], driver = Shared)]
+async fn full_node_keeps_and_frees_its_volumes(cx: &mut Cx) -> Result {
+    let most = cx.most_volumes();
+    if most > MOST {
+        cx.not_tried("DRV-030", "the node carries more volumes than are made here");
+        return Ok(());
+    }
+    let mut attached = Vec::new();
+    for number in 0..most {
+        let volume = cx.volume(&format!("data-{number}")).create().await?;
+        let request = cx.attach_request(&volume).await?;
+        attached.push((request, cx.node_calls(&volume).await?));
+    }
+    let Some((request, first)) = attached.first() else { return Ok(()) };
+    let again = cx.call("ControllerPublishVolume", request.clone()).await?;
+    again.asked("that was made already, on a node that carries no more volumes,").is("DRV-030", &["OK"])?;
+
+    let one_more = cx.volume("one-more").create().await?;
+    let more = cx.attach_request(&one_more).await?;
+    let detached = cx.call("ControllerUnpublishVolume", json!({ "volumeId": first.handle() })).await?;
+    detached.asked("without a node").is("DRV-034", &["OK"])?;
+    let after = cx.call("ControllerPublishVolume", more.clone()).await?;
+    let detach = json!({ "volumeId": more["volumeId"], "nodeId": more["nodeId"] });
+    cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
+    let cause = "ControllerUnpublishVolume without a node answered OK, and the volume still takes its place on the node.";
+    cx.keeps("DRV-034", "ControllerUnpublishVolume", after.is_ok(), cause)
+}
+
 /// The limit of a node is the same while it has a volume: it counts all volumes, and not those that may still come.
 ///
 /// CSI, NodeGetInfoResponse.max_volumes_per_node: the maximum number of volumes that can be published to the node.

@@ -72,7 +72,10 @@ async fn whole_list_has_each_volume_once(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem], judges = ["DRV-111"], driver = Shared)]
 async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let mut created = cx.last_answer("CreateVolume")?["volume"].clone();
+    let (first, mut created) =
+        (cx.last_request("CreateVolume")?, cx.last_answer("CreateVolume")?["volume"].clone());
+    // One that is younger, and stays as it is.
+    cx.volume("other").create().await?;
     entries_match(cx, &data, &created).await?;
     if cx.controller_can("EXPAND_VOLUME") {
         let grown = cx.node_calls(&data).await?;
@@ -83,7 +86,7 @@ async fn volume_is_told_as_it_was_created(cx: &mut Cx) -> Result {
             entries_match(cx, &data, &created).await?;
         }
     }
-    let again = cx.call("CreateVolume", cx.last_request("CreateVolume")?).await?;
+    let again = cx.call("CreateVolume", first).await?;
     again.is("DRV-010", &["OK"])?;
     let again = again.part("/volume");
     let cause = "CreateVolume of a volume that is there answered another volume_context.";

@@ -32,6 +32,38 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A parameter whose name is only a piece of that of a mutable one, or begins with it, does not exist.
+///
+/// CSI, ControllerModifyVolume: INVALID_ARGUMENT if a parameter is not supported.
+#[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
+async fn piece_of_a_parameter_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let Some(request) = cx.modify_request(&data) else {
+        cx.not_tried("DRV-157", "the manifest names no `mutable_parameters`");
+        return Ok(());
+    };
+    let known = request["mutableParameters"].as_object().cloned().unwrap_or_default();
+    let with = |name: &str, value: &serde_json::Value| {
+        let mut request = request.clone();
+        request["mutableParameters"] = json!({ name: value });
+        request
+    };
+    if cx.call(MODIFY, with("volproof-no-such-parameter", &json!("yes"))).await?.is_ok() {
+        cx.not_tried("DRV-157", "the driver accepts a parameter that does not exist");
+        return Ok(());
+    }
+    for (name, value) in &known {
+        let piece: String = name.chars().take(name.chars().count() - 1).collect();
+        for wrong in [piece, format!("{name}-and-more")] {
+            let answer = cx.call(MODIFY, with(&wrong, value)).await?;
+            answer
+                .asked("with a name that is nearly that of a parameter")
+                .is("DRV-157", &["InvalidArgument"])?;
+        }
+    }
+    Ok(())
+}
+
 /// A volume that does not exist is not modified.
 ///
 /// CSI, ControllerModifyVolume: NOT_FOUND if the volume does not exist.

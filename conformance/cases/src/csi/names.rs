@@ -128,6 +128,39 @@ async fn name_of_a_deleted_volume_is_free(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A device that is created by the name of a deleted one is new, and what is written to it is on no other device.
+///
+/// CSI, DeleteVolume: a plugin that creates volumes MUST implement this call, which is made to deprovision a volume.
+#[case(needs = [Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
+async fn name_of_a_deleted_device_is_free(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let request = cx.last_request(CREATE)?;
+    used_and_detached(cx, &disk, "first").await?;
+    cx.delete_volume(&disk).await?.succeeds()?;
+    // What it was on may be the next one's.
+    let other = cx.node_calls(&cx.volume("other").block().create().await?).await?;
+    other.set_up("web").await?;
+    other.writes(&other.target("web"), "of-the-other").await?;
+    let made = cx.call(CREATE, request).await?;
+    if !made.is_ok() {
+        cx.not_tried("DRV-115", "the driver makes no volume by the name of a deleted one");
+        return other.tear_down("web").await;
+    }
+    let node = cx.node_calls_of(&made, &disk).await?;
+    node.set_up("web").await?;
+    let is_new = !node.has(&node.target("web"), "first").await?;
+    node.writes(&node.target("web"), "second").await?;
+    let is_its_own = other.has(&other.target("web"), "of-the-other").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    cx.unmake(&made).await?;
+    other.tear_down("web").await?;
+    let cause = "CreateVolume by the name of a device that was deleted made one that has its blocks.";
+    cx.keeps("DRV-115", "DeleteVolume", is_new, cause)?;
+    let cause = "What was written to a device with the name of a deleted one is on another device.";
+    cx.keeps("DRV-051", "NodePublishVolume", is_its_own, cause)
+}
+
 /// The name of a volume with a file system is taken for a device too, unless the volume can be used as either.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
@@ -208,6 +241,75 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     let cause = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
     cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, cause)?;
     made.is("DRV-012", &["OK", "OutOfRange"])
+}
+
+/// A device that was refused for its size, or for want of space, is refused when it is asked for again, or is as large as that.
+///
+/// CSI, CapacityRange.required_bytes: "Volume MUST be at least this big." A provisioner asks again until its claim is deleted.
+#[case(needs = [Creates, Block, Root, Loop], judges = ["DRV-012"], driver = Shared)]
+async fn device_that_did_not_fit_is_refused_again(cx: &mut Cx) -> Result {
+    /// 512 GiB, which is more than is free where most cases run, and 32 TiB.
+    const LARGE: [u64; 2] = [1 << 39, 1 << 45];
+    let disk = cx.volume("disk").block().create().await?;
+    let mut request = cx.last_request(CREATE)?;
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    let mut tried = false;
+    for size in LARGE {
+        request["name"] = json!(format!("{name}-{size}"));
+        request["capacityRange"] = json!({ "requiredBytes": size.to_string() });
+        let first = cx.call(CREATE, request.clone()).await?;
+        cx.unmake(&first).await?;
+        if first.is_ok() {
+            continue;
+        }
+        tried = true;
+        let again = cx.call(CREATE, request.clone()).await?;
+        if !again.is_ok() {
+            continue;
+        }
+        let node = cx.node_calls_of(&again, &disk).await?;
+        let is_large =
+            node.refusal("web").await?.is_none() && node.device_size(&node.target("web")).await? >= size;
+        drop(node.unpublish("web").await?);
+        drop(node.unstage().await?);
+        node.detach().await?;
+        cx.unmake(&again).await?;
+        let cause = "CreateVolume of a device that was refused answered OK when it was repeated, and there is no device of that size.";
+        cx.keeps("DRV-012", CREATE, is_large, cause)?;
+    }
+    if !tried {
+        cx.not_tried("DRV-012", "the driver makes devices of 32 TiB");
+    }
+    Ok(())
+}
+
+/// Volumes that are created at once are each there to be used.
+///
+/// CSI, CreateVolume: the volume of the answer is provisioned. A provisioner works on several claims at once.
+#[case(needs = [Creates, Filesystem, Root, TwoVolumes], driver = Shared)]
+async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
+    const TIMES: usize = 8;
+    let data = cx.volume("data").create().await?;
+    let requests = (0..TIMES).map(|number| cx.create_request(&format!("at-once-{number}")));
+    let requests: Vec<Value> = requests.collect::<Result<_>>()?;
+    let calls = requests.iter().map(|request| -> Call { Box::pin(cx.call(CREATE, request.clone())) });
+    let mut lost = Vec::new();
+    for made in cx.at_once(calls.collect()).await?.iter().filter(|made| made.is_ok()) {
+        let node = cx.node_calls_of(made, &data).await?;
+        lost.extend(
+            node.refusal("web")
+                .await?
+                .map(|refused| (refused.method().to_owned(), refused.code().to_owned())),
+        );
+        drop(node.unpublish("web").await?);
+        drop(node.unstage().await?);
+        node.detach().await?;
+        cx.unmake(made).await?;
+    }
+    let Some((method, code)) = lost.first() else { return cx.keeps("DRV-092", CREATE, true, "") };
+    let cause =
+        format!("Of {TIMES} volumes that were created at once, {method} of {} answered {code}.", lost.len());
+    cx.keeps("DRV-092", CREATE, false, &cause)
 }
 
 /// A volume larger than any storage is refused for its size.

@@ -103,7 +103,12 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     node.writes(&target, "durable").await?;
     node.undo_publish("web").await?;
-    node.publish("web").await?.succeeds()?;
+    let again = node.publish("web").await?;
+    let cause = format!(
+        "After NodeUnpublishVolume of a device that is still staged NodePublishVolume answered {}.",
+        again.code()
+    );
+    cx.keeps("DRV-040", "NodeUnpublishVolume", again.is_ok(), &cause)?;
     let cause = "What was written to the device is gone after NodeUnpublishVolume and NodePublishVolume.";
     cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, cause)?;
     node.tear_down("web").await?;
@@ -241,6 +246,74 @@ async fn unpublish_of_a_target_in_use_keeps_the_data(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let cause = "NodeUnpublishVolume of a target in use deleted what is in the volume.";
     cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&node.target("web"), "kept").await?, cause)?;
+    node.tear_down("web").await
+}
+
+/// A volume whose NodePublishVolume has failed is unstaged, without a call for the target where it was never published.
+///
+/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+#[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
+async fn publish_that_failed_is_forgotten(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.stage().await?.succeeds()?;
+    // Makes the parent directory of the target.
+    drop(node.publish_request("web"));
+    std::fs::write(&target, "in the way of a directory")?;
+    let failed = node.publish("web").await?;
+    if failed.is_ok() {
+        cx.not_tried("DRV-045", "the driver publishes where there is a file");
+        return node.tear_down("web").await;
+    }
+    node.unlink_if_there(&target);
+    let unstaged = node.unstage().await?;
+    let cause = format!(
+        "NodePublishVolume failed while a file was at the target, and NodeUnstageVolume answered {} afterwards.",
+        unstaged.code()
+    );
+    cx.keeps("DRV-045", "NodePublishVolume", unstaged.is_ok(), &cause)?;
+    if unstaged.is_ok() { Ok(()) } else { node.tear_down("web").await }
+}
+
+/// NodeUnstageVolume of a staging path that a process keeps in use deletes nothing of the volume, whatever it answers.
+///
+/// CSI, NodeUnstageVolume: "This RPC is a reverse operation of `NodeStageVolume`", and no more.
+#[case(needs = [Filesystem, StageUnstage, Root, Persistent], driver = Shared)]
+async fn unstage_of_a_path_in_use_keeps_the_data(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "kept").await?;
+    node.undo_publish("web").await?;
+    if node.mounts_at(&node.staging())?.is_empty() {
+        cx.not_tried("DRV-072", "the driver mounts nothing at its staging paths");
+        return node.undo_stage().await;
+    }
+    let held = node.opens(&node.staging(), "held").await?;
+    drop(node.unstage().await?);
+    drop(held);
+    node.undo_stage().await?;
+    node.set_up("web").await?;
+    let cause = "NodeUnstageVolume of a staging path in use deleted what is in the volume.";
+    cx.keeps("DRV-072", "NodeUnstageVolume", node.has(&node.target("web"), "kept").await?, cause)?;
+    node.tear_down("web").await
+}
+
+/// A volume that was unpublished from its node while the node had it mounted, as when the node was lost for a while, is
+/// unmounted by NodeUnpublishVolume and NodeUnstageVolume all the same.
+///
+/// Kubernetes: the attach/detach controller detaches by force, and the node unpublishes when it is back.
+#[case(needs = [Filesystem, Creates, Attaches, Root], judges = ["DRV-060"], driver = Shared)]
+async fn detached_volume_is_unmounted(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let attached = cx.attach_request(&data).await?;
+    let detach = json!({ "volumeId": attached["volumeId"], "nodeId": attached["nodeId"] });
+    if !cx.call("ControllerUnpublishVolume", detach).await?.is_ok() {
+        cx.not_tried("DRV-060", "the driver detaches no volume that is in use on its node");
+    }
     node.tear_down("web").await
 }
 

@@ -72,3 +72,32 @@ async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let is_untouched = other.is_untouched() && seen()? == before;
     cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
 }
+
+/// A symbolic link in a volume is not followed when the volume is given to a group: what it leads to keeps its owner and
+/// mode.
+///
+/// CSI, VolumeCapability.MountVolume.volume_mount_group: the group is that of the volume. A workload makes links that lead
+/// anywhere.
+#[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent], driver = Shared)]
+async fn link_in_a_volume_leads_to_no_other_group(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let other = node.makes_other_directory("linked")?;
+    let kept = std::path::PathBuf::from(&other.paths_to("kept")[2]);
+    let seen = || -> Result<_> { Ok((owned(&kept)?, owned(&kept.join("file"))?)) };
+    let before = seen()?;
+    node.set_up("web").await?;
+    let target = node.target("web");
+    std::fs::create_dir(target.join("below"))?;
+    for place in [target.clone(), target.join("below")] {
+        std::os::unix::fs::symlink(kept.join("file"), place.join("file"))?;
+        std::os::unix::fs::symlink(&kept, place.join("directory"))?;
+    }
+    node.tear_down("web").await?;
+    node.ask_with(|asked| asked["mount"]["volumeMountGroup"] = json!("4711"));
+    node.set_up("web").await?;
+    node.tear_down("web").await?;
+    let cause = "With `volume_mount_group`, node calls changed what symbolic links in the volume lead to.";
+    let is_untouched = other.is_untouched() && seen()? == before;
+    cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
+}

@@ -92,6 +92,10 @@ async fn volume_is_written_after_a_read_only_attachment(cx: &mut Cx) -> Result {
     cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
     attached.succeeds()?;
     node.attach_again().await?;
+    let again = cx.call("ControllerPublishVolume", cx.attach_request(&data).await?).await?;
+    again
+        .asked("for writing, repeated after an earlier attachment for reading only,")
+        .is("DRV-030", &["OK"])?;
     node.set_up("web").await?;
     let cause = "A volume that is attached for writing cannot be written, after an earlier attachment for reading only.";
     cx.keeps("DRV-031", "ControllerPublishVolume", can_write(&node.target("web")), cause)?;

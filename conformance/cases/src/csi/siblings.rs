@@ -164,6 +164,34 @@ async fn unstaged_volume_is_staged_elsewhere(cx: &mut Cx) -> Result {
     cx.keeps("DRV-070", "NodeUnstageVolume", staged.is_ok(), &cause)
 }
 
+/// A volume is published at a target whose path is the beginning of that of another target, where it is published already.
+///
+/// CSI, NodePublishVolumeRequest.target_path: the path to which the volume will be published.
+#[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
+async fn volume_is_published_beside_a_longer_path(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    if cx.driver_stages() {
+        node.stage().await?.succeeds()?;
+    }
+    let longer = node.target("web").with_file_name("mount-and-more");
+    let mut request = node.publish_request("web");
+    request["targetPath"] = json!(longer);
+    cx.call("NodePublishVolume", request).await?.succeeds()?;
+    let published = node.publish("web").await?;
+    let is_there = !node.mounts_at(&node.target("web"))?.is_empty() || node.mounts_at(&longer)?.is_empty();
+    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
+    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
+    let cause = format!(
+        "NodePublishVolume at a target whose path begins that of another target of the volume answered {}.",
+        published.code()
+    );
+    cx.keeps("DRV-092", "NodePublishVolume", published.is_ok(), &cause)?;
+    let cause = "NodePublishVolume answered OK and mounted nothing at a target whose path begins that of another target.";
+    cx.keeps("DRV-055", "NodePublishVolume", is_there, cause)?;
+    node.tear_down("web").await
+}
+
 /// A target stays when one is unpublished whose path is the beginning of its own.
 ///
 /// CSI, NodeUnpublishVolumeRequest.target_path: the path at which the volume was published.

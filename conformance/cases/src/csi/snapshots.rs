@@ -7,6 +7,9 @@ use testbed::pages::Pages;
 use super::{deletion_leaves_no_file, used_and_detached};
 use crate::prelude::*;
 
+/// What makes the size of a device no multiple of what a driver may copy at once.
+const ODD: u64 = 1 << 20;
+
 /// A repeated CreateSnapshot answers the same snapshot; for another volume its name is taken.
 ///
 /// CSI, CreateSnapshot: this operation MUST be idempotent; ALREADY_EXISTS if the snapshot is of another volume.
@@ -90,6 +93,34 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
     cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, cause)
 }
 
+/// A snapshot that is taken by the name of a deleted one is a new one: it can be restored, and has what was written last.
+///
+/// CSI, DeleteSnapshot: the snapshot is deleted. CreateSnapshot: "this operation MUST be idempotent" while it is there.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn name_of_a_deleted_snapshot_is_free(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = used_and_detached(cx, &data, "before").await?;
+    let first = cx.snapshot("one", &data).await?;
+    cx.delete_snapshot(&first.id).await?.succeeds()?;
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "after").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let second = cx.snapshot("one", &data).await?;
+    let restored = cx.volume("copy").restored_from(&second).create_if_supported().await?;
+    let cause = "A snapshot that was taken by the name of a deleted one cannot be restored.";
+    cx.keeps("DRV-036", "CreateSnapshot", restored.is_ok(), cause)?;
+    let Ok(copy) = restored else { return Ok(()) };
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let has_last = copied.has_copied(&copied.target("copy"), &node, "after").await?;
+    let cause =
+        "A snapshot that was taken by the name of a deleted one lacks what was written since that one.";
+    cx.keeps("DRV-036", "CreateSnapshot", has_last, cause)?;
+    copied.tear_down("copy").await
+}
+
 /// A snapshot can be restored more than once.
 ///
 /// CSI, CreateVolume: the volume has the data of the snapshot when it is presented by NodePublishVolume.
@@ -123,7 +154,7 @@ async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
 ///
 /// CSI, Snapshot: snapshot_id, source_volume_id and creation_time are REQUIRED.
 /// CSI, ListSnapshots: when processing is complete, ready_to_use SHALL become true.
-#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-009"], driver = Shared)]
 async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -141,7 +172,7 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
 /// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
 #[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
-    let disk = cx.volume("disk").block().create().await?;
+    let disk = cx.volume("disk").block().size(cx.ordinary_size() + ODD).create().await?;
     let node = cx.node_calls(&disk).await?;
     let target = node.target("web");
     node.set_up("web").await?;

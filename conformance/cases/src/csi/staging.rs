@@ -90,3 +90,40 @@ async fn unstage_of_another_path_leaves_the_volume(cx: &mut Cx) -> Result {
     cx.keeps("DRV-040", "NodeUnstageVolume", published.is_ok(), &cause)?;
     node.tear_down("web").await
 }
+
+/// A volume is staged after NodeStageVolume has failed for another request: with a mount flag, or a context, that is wrong.
+///
+/// CSI, 'Error Scheme': ABORTED while an operation is pending for the volume, and not after it has failed.
+#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-094"], driver = Shared)]
+async fn stage_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    // The text of the error must not show a secret.
+    cx.confides_in_each_call();
+    let node = cx.node_calls(&data).await?;
+    let good = node.stage_request();
+    let mut flagged = good.clone();
+    flagged["volumeCapability"]["mount"]["mountFlags"] = json!(["volproof-no-such-flag"]);
+    let mut led_astray = good.clone();
+    let context = good["volumeContext"].as_object().into_iter().flatten();
+    led_astray["volumeContext"] = context
+        .map(|(key, _)| (key.clone(), json!("/volproof/no-such")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let mut tried = false;
+    for wrong in [flagged, led_astray] {
+        if node.stage_as(wrong).await?.is_ok() {
+            node.undo_stage().await?;
+            continue;
+        }
+        tried = true;
+        let staged = node.stage().await?;
+        let cause = "NodeStageVolume is ABORTED after another NodeStageVolume for the volume has failed.";
+        cx.keeps("DRV-130", "NodeStageVolume", staged.code() != "Aborted", cause)?;
+        staged.succeeds()?;
+        node.undo_stage().await?;
+    }
+    if !tried {
+        cx.not_tried("DRV-130", "the driver stages a volume whatever its mount flags and its context");
+    }
+    Ok(())
+}

@@ -28,6 +28,13 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
+/// A mount that the driver has made for itself and that outlives all volumes.
+pub(crate) fn mounts_left(lines: &[String]) -> Option<Finding> {
+    let cause = "A mount that the driver made for itself is still there after every volume was deleted";
+    let sentence = format!("{cause}: {}.", lines.join(", "));
+    (!lines.is_empty()).then(|| Finding { sentence, ..promise_broken("DRV-132", "DeleteVolume", cause) })
+}
+
 /// The promises about held devices that the trace shows as kept. They are tried only if the driver has staged a volume and
 /// its volumes are loop devices.
 pub(crate) fn released(trace: &[TraceLine], held: &Held, has_devices: bool) -> Vec<String> {

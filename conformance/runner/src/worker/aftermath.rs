@@ -48,6 +48,8 @@ pub(super) struct Aftermath {
     /// The promises that were kept or not observable.
     pub(super) judged: Judged,
     pub(super) left_behind: Vec<String>,
+    /// Those of them that are mounts of the driver's own, outside of the node's directories.
+    mounts: Vec<String>,
     pub(super) kernel: Vec<String>,
     pub(super) unchecked: Vec<String>,
     /// The end of the driver, if that was unasked.
@@ -168,6 +170,7 @@ impl Aftermath {
         }
         self.judge_other(bed, settled);
         if settled && !failed {
+            self.findings.extend(judge::mounts_left(&self.mounts));
             let held = bed.driver_holds();
             self.findings.extend(judge::held(&held));
             self.judged.kept.extend(judge::released(&trace, &held, !bed.devices().is_empty()));
@@ -268,8 +271,14 @@ impl Aftermath {
                     let Leftover::Mount { mount, .. } = left else { return false };
                     bed.state_can_fail() && mount.target == layout.driver_state()
                 };
-                let left = left.filter(|left| !is_a_nodes(left) && !is_of_state(left));
-                self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
+                let left: Vec<_> = left.filter(|left| !is_a_nodes(left) && !is_of_state(left)).collect();
+                let is_own = |left: &&&Leftover| match left {
+                    Leftover::Mount { mount, .. } => !roots.iter().any(|root| mount.target.starts_with(root)),
+                    _ => false,
+                };
+                self.mounts =
+                    left.iter().filter(is_own).map(|left| symbols.text(&left.to_string())).collect();
+                self.left_behind.extend(left.iter().map(|left| symbols.text(&left.to_string())));
             }
             (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),
             (None, Ok(_)) => self.unchecked.push("leftovers: nothing was counted before the case".to_owned()),

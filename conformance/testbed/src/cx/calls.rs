@@ -28,10 +28,15 @@ impl Cx {
     /// manifest has them.
     #[track_caller]
     pub fn call(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
-        let doing = self.shared().begin(&format!("cx.call(\"{method}\")"), Location::caller());
+        let at = Location::caller();
+        let doing = self.shared().begin(&format!("cx.call(\"{method}\")"), at);
         let (shared, method) = (self.shared(), method.to_owned());
         async move {
             let answer = doing.done(shared.bed.call(&method, request).await)?;
+            if let Some(defect) = answer.as_ref().err().and_then(harness::proxy::unreadable) {
+                let cause = Some(defect.cause().to_owned());
+                shared.claims("DRV-009", defect.of(&method), cause, place(at))?;
+            }
             let (code, message, said) = match answer {
                 Ok(said) => ("OK", String::new(), said),
                 Err(status) => (harness::proxy::code_name(status.code()), words(&status), Value::Null),
