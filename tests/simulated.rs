@@ -61,9 +61,11 @@ fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
 #[test]
 fn each_seed_is_clean_without_its_mutant() {
     let mutants = Mutant::all("simulated");
-    let seeds: Vec<u64> = mutants.iter().filter_map(seed).collect();
+    // Many share a seed.
+    let seeds: BTreeSet<u64> = mutants.iter().filter_map(seed).collect();
     assert!(!seeds.is_empty(), "no mutant names its seed");
-    let found = in_parallel(seeds, |seed| play("", seed, seed + 1)).into_iter().flatten();
+    let found =
+        in_parallel(seeds.into_iter().collect(), |seed| play("", seed, seed + 1)).into_iter().flatten();
     let found: Vec<String> = found.map(|found| found.text).collect();
     assert!(found.is_empty(), "{}", found.join("\n\n"));
 }
