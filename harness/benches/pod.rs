@@ -118,9 +118,11 @@ fn single_volume(program: &Program) -> Result<Times> {
 
 /// Several volumes of one pod, and several pods at once, beside as many bare loops at once.
 fn several(program: &Program) -> Result<()> {
-    let loads = [(1, 10, 15), (1, 100, 7), (100, 1, 7)];
-    for (driver, name) in DRIVERS {
-        for (pods, volumes, rounds) in loads {
+    // A hundred images of fake-csi are not ready within a minute in the sandbox of a case.
+    let many: &[(usize, usize, usize)] = &[(1, 10, 15), (1, 100, 7), (100, 1, 7)];
+    let loads = [(Driver::Null, "null", many), (Driver::FakeCsi, "fake-csi", &many[..1])];
+    for (driver, name, loads) in loads {
+        for &(pods, volumes, rounds) in loads {
             let load = Load { pods, volumes, block: false };
             let times = alone(&driver, ClientStyle::Kubelet, load).run(program.rounds(rounds))?;
             let what = match pods {
