@@ -81,6 +81,11 @@ async fn is_used_beside(cx: &Cx, beside: &NodeCalls, end: impl Fn() -> Result) -
     end()
 }
 
+/// The ControllerUnpublishVolume that undoes a ControllerPublishVolume.
+fn detach_of(attach: &Value) -> Value {
+    json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] })
+}
+
 /// Whether a pod could write to what is mounted at a target.
 fn can_write(target: &Path) -> bool {
     std::fs::write(target.join("written"), "by a workload").is_ok()

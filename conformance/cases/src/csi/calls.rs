@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testbed::pages::Pages;
 
+use super::detach_of;
 use crate::prelude::*;
 
 /// CreateVolume with the name of an existing volume and a larger size is refused.
@@ -405,7 +406,7 @@ async fn detach_of_a_deleted_volume_is_ok(cx: &mut Cx) -> Result {
     let attach = cx.attach_request(&data).await?;
     cx.node_calls(&data).await?.detach().await?;
     cx.delete_volume(&data).await?.succeeds()?;
-    let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+    let detach = detach_of(&attach);
     let answer = cx.call("ControllerUnpublishVolume", detach).await?;
     answer.asked("of a volume that was detached and deleted").is("DRV-183", &["OK"])
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::detach_of;
 use crate::prelude::*;
 
 /// Each call of the controller refuses a request without one of its required fields, and nothing has changed.
@@ -24,7 +25,7 @@ async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Res
     if cx.driver_attaches() {
         let attach = cx.attach_request(&data).await?;
         cx.requires("ControllerPublishVolume", &attach, &["volumeId", "nodeId", "volumeCapability"]).await?;
-        let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+        let detach = detach_of(&attach);
         cx.requires("ControllerUnpublishVolume", &detach, &["volumeId"]).await?;
     }
     let cause =

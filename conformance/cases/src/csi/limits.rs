@@ -1,5 +1,6 @@
 //! The limit of volumes on a node.
 
+use super::detach_of;
 use crate::prelude::*;
 
 /// If the limit is higher than this, the case is not tried.
@@ -24,7 +25,7 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
     let request = cx.attach_request(&one_more).await?;
     let answer = cx.call("ControllerPublishVolume", request.clone()).await?;
     // Detached before the answer is judged: a failed case must leave no attachment.
-    let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+    let detach = detach_of(&request);
     cx.call("ControllerUnpublishVolume", detach.clone()).await?.succeeds()?;
     answer.asked("of one volume more than the node carries").is("DRV-035", &["ResourceExhausted"])?;
     let Some(first) = attached.first() else { return Ok(()) };
@@ -63,7 +64,7 @@ async fn full_node_keeps_and_frees_its_volumes(cx: &mut Cx) -> Result {
     let detached = cx.call("ControllerUnpublishVolume", json!({ "volumeId": first.handle() })).await?;
     detached.asked("without a node").is("DRV-034", &["OK"])?;
     let after = cx.call("ControllerPublishVolume", more.clone()).await?;
-    let detach = json!({ "volumeId": more["volumeId"], "nodeId": more["nodeId"] });
+    let detach = detach_of(&more);
     cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
     let cause = "ControllerUnpublishVolume without a node answered OK, and the volume still takes its place on the node.";
     cx.keeps("DRV-034", "ControllerUnpublishVolume", after.is_ok(), cause)
@@ -123,7 +124,7 @@ async fn repeated_attachment_takes_one_place(cx: &mut Cx) -> Result {
     }
     // Detached before it is judged: a failed case must leave no attachment.
     for attach in attached {
-        let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+        let detach = detach_of(&attach);
         cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
     }
     let cause = format!(

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
+use super::detach_of;
 use crate::prelude::*;
 
 /// The time after which the attach/detach controller detaches by force from a node that is not ready.
@@ -101,20 +100,19 @@ async fn pod_moves_with_its_volumes(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Root, Persistent, NodesApart])]
 async fn volume_lives_on_each_of_two_nodes_apart(cx: &mut Cx) -> Result {
     let here = cx.volume("here").create().await?;
-    let first = cx.pod("first").volume(&here, "/data").start().await?;
-    first.writes("/data/greeting", "hello").await?;
-    first.stop().await?;
-    let next = cx.pod("next").volume(&here, "/data").start().await?;
-    next.reads("/data/greeting", "hello").await?;
-    next.stop().await?;
-
+    outlives_a_pod(&here, cx.pod("first"), cx.pod("next"), "hello").await?;
     let other = cx.other_node().await?;
     let there = other.volume("there").create().await?;
-    let first = other.pod("first-there").volume(&there, "/data").start().await?;
-    first.writes("/data/greeting", "adieu").await?;
+    outlives_a_pod(&there, other.pod("first-there"), other.pod("next-there"), "adieu").await
+}
+
+/// Finds what the first pod wrote to a volume in the next pod.
+async fn outlives_a_pod(volume: &Volume, first: PodBuilder, next: PodBuilder, text: &str) -> Result {
+    let first = first.volume(volume, "/data").start().await?;
+    first.writes("/data/greeting", text).await?;
     first.stop().await?;
-    let next = other.pod("next-there").volume(&there, "/data").start().await?;
-    next.reads("/data/greeting", "adieu").await?;
+    let next = next.volume(volume, "/data").start().await?;
+    next.reads("/data/greeting", text).await?;
     next.stop().await
 }
 
@@ -225,16 +223,15 @@ async fn volume_for_one_node_is_not_attached_to_a_second(cx: &mut Cx) -> Result 
     let data = cx.volume("data").create().await?;
     let here = cx.attach_request(&data).await?;
     let there = other.attach_request(&data).await?;
-    let detach = |from: &Value| json!({ "volumeId": from["volumeId"], "nodeId": from["nodeId"] });
     cx.call("ControllerPublishVolume", here.clone()).await?.succeeds()?;
     let second = cx.call("ControllerPublishVolume", there.clone()).await?;
     // Detached before the answer is judged: a failed case must leave no attachment.
     if second.is_ok() {
-        cx.call("ControllerUnpublishVolume", detach(&there)).await?.succeeds()?;
+        cx.call("ControllerUnpublishVolume", detach_of(&there)).await?.succeeds()?;
     }
-    cx.call("ControllerUnpublishVolume", detach(&here)).await?.succeeds()?;
+    cx.call("ControllerUnpublishVolume", detach_of(&here)).await?.succeeds()?;
     let after = cx.call("ControllerPublishVolume", there.clone()).await?;
-    cx.call("ControllerUnpublishVolume", detach(&there)).await?.succeeds()?;
+    cx.call("ControllerUnpublishVolume", detach_of(&there)).await?.succeeds()?;
     second.asked("of a volume that another node has").is("DRV-032", &["FailedPrecondition"])?;
     after.asked("of a volume that no node has any more").succeeds()
 }

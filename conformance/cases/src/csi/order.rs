@@ -1,5 +1,6 @@
 //! Node calls out of order: too early, twice, and after mounts were lost.
 
+use super::detach_of;
 use super::mounts::owned;
 use crate::prelude::*;
 
@@ -310,7 +311,7 @@ async fn detached_volume_is_unmounted(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
     let attached = cx.attach_request(&data).await?;
-    let detach = json!({ "volumeId": attached["volumeId"], "nodeId": attached["nodeId"] });
+    let detach = detach_of(&attached);
     if !cx.call("ControllerUnpublishVolume", detach).await?.is_ok() {
         cx.not_tried("DRV-060", "the driver detaches no volume that is in use on its node");
     }

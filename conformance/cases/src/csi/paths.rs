@@ -55,22 +55,8 @@ async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 /// CSI, NodePublishVolume: the path at which to publish, and no other. A workload makes links that lead anywhere.
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
-    let data = cx.volume("data").create().await?;
-    let node = cx.node_calls(&data).await?;
-    let other = node.makes_other_directory("linked")?;
-    let kept = std::path::PathBuf::from(&other.paths_to("kept")[2]);
-    let seen = || -> Result<_> { Ok((owned(&kept)?, owned(&kept.join("file"))?)) };
-    let before = seen()?;
-    node.set_up("web").await?;
-    let target = node.target("web");
-    std::os::unix::fs::symlink(kept.join("file"), target.join("file"))?;
-    std::os::unix::fs::symlink(&kept, target.join("directory"))?;
-    node.tear_down("web").await?;
-    node.set_up("web").await?;
-    node.tear_down("web").await?;
     let cause = "Node calls changed what symbolic links in the root of a volume lead to.";
-    let is_untouched = other.is_untouched() && seen()? == before;
-    cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
+    links_are_not_followed(cx, &[""], None, cause).await
 }
 
 /// A symbolic link in a volume is not followed when the volume is given to a group: what it leads to keeps its owner and
@@ -80,6 +66,13 @@ async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 /// anywhere.
 #[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent], driver = Shared)]
 async fn link_in_a_volume_leads_to_no_other_group(cx: &mut Cx) -> Result {
+    let cause = "With `volume_mount_group`, node calls changed what symbolic links in the volume lead to.";
+    links_are_not_followed(cx, &["", "below"], Some("4711"), cause).await
+}
+
+/// Finds that links in these directories of a volume lead no later node call to what they lead to. `group` is given to the
+/// volume when the links are there.
+async fn links_are_not_followed(cx: &Cx, directories: &[&str], group: Option<&str>, cause: &str) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let other = node.makes_other_directory("linked")?;
@@ -87,17 +80,18 @@ async fn link_in_a_volume_leads_to_no_other_group(cx: &mut Cx) -> Result {
     let seen = || -> Result<_> { Ok((owned(&kept)?, owned(&kept.join("file"))?)) };
     let before = seen()?;
     node.set_up("web").await?;
-    let target = node.target("web");
-    std::fs::create_dir(target.join("below"))?;
-    for place in [target.clone(), target.join("below")] {
+    for directory in directories {
+        let place = node.target("web").join(directory);
+        std::fs::create_dir_all(&place)?;
         std::os::unix::fs::symlink(kept.join("file"), place.join("file"))?;
         std::os::unix::fs::symlink(&kept, place.join("directory"))?;
     }
     node.tear_down("web").await?;
-    node.ask_with(|asked| asked["mount"]["volumeMountGroup"] = json!("4711"));
+    if let Some(group) = group {
+        node.ask_with(|asked| asked["mount"]["volumeMountGroup"] = json!(group));
+    }
     node.set_up("web").await?;
     node.tear_down("web").await?;
-    let cause = "With `volume_mount_group`, node calls changed what symbolic links in the volume lead to.";
     let is_untouched = other.is_untouched() && seen()? == before;
     cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
 }

@@ -1,6 +1,6 @@
 //! Volumes that are published read-only, and again while their pod runs.
 
-use super::{can_write, read_only};
+use super::{can_write, detach_of, read_only};
 use crate::prelude::*;
 
 /// A claim that its pod uses read-only is published read-only: the pod cannot write to it, and reads what an earlier
@@ -86,7 +86,7 @@ async fn volume_is_written_after_a_read_only_attachment(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.detach().await?;
     let mut request = cx.attach_request(&data).await?;
-    let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+    let detach = detach_of(&request);
     request["readonly"] = json!(true);
     let attached = cx.call("ControllerPublishVolume", request).await?;
     cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
