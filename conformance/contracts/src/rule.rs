@@ -58,6 +58,18 @@ pub enum Witness {
 }
 
 impl Witness {
+    /// The witnesses of a trace that a simulation makes. It has no process that mounts.
+    pub const SIMULATED: [Witness; 8] = [
+        Witness::Rpc,
+        Witness::Kernel,
+        Witness::File,
+        Witness::Api,
+        Witness::Manager,
+        Witness::Operations,
+        Witness::Recovery,
+        Witness::Clock,
+    ];
+
     /// The witnesses of a trace. The manager's clock is never among them, since it has no event of its own: it can be
     /// advanced, and `t_ms` is only the time when the journal received an event.
     pub fn heard_in(trace: &[TraceLine]) -> BTreeSet<Witness> {
@@ -65,7 +77,7 @@ impl Witness {
     }
 
     /// The witness that sees such events; `None` if they come from no witness.
-    fn behind(event: &Event) -> Option<Witness> {
+    pub fn behind(event: &Event) -> Option<Witness> {
         match event {
             Event::RpcStart(_) | Event::RpcEnd(_) => Some(Witness::Rpc),
             Event::MountAdd(_) | Event::MountDel(_) | Event::MountChg(_) => Some(Witness::Kernel),

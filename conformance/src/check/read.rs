@@ -60,7 +60,7 @@ impl<R: BufRead> Recording<R> {
             let line = Line::parse(&text, self.number)?;
             self.tells |= line.is_compared();
             if let Some(line) = self.judged(line)? {
-                self.witnesses.extend(Witness::heard_in(std::slice::from_ref(&line)));
+                self.witnesses.extend(Witness::behind(&line.event));
                 return Ok(Some(line));
             }
         }

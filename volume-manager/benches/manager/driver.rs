@@ -74,14 +74,14 @@ impl Node for Driver {
         &self,
         _: Request<v1::NodeGetVolumeStatsRequest>,
     ) -> Answer<v1::NodeGetVolumeStatsResponse> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not measured"))
     }
 
     async fn node_expand_volume(
         &self,
         _: Request<v1::NodeExpandVolumeRequest>,
     ) -> Answer<v1::NodeExpandVolumeResponse> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not measured"))
     }
 
     async fn node_get_capabilities(

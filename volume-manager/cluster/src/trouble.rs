@@ -75,18 +75,13 @@ pub(crate) fn may_exist(code: Code) -> bool {
     is_unknown(code) || code == Code::ResourceExhausted
 }
 
-/// Whether the call's own limit ended it: tonic calls that Cancelled.
-fn is_over(status: &Status) -> bool {
-    status.code() == Code::Cancelled && status.message() == "Timeout expired"
-}
-
 /// The code as the client of a controller in a cluster has it.
 fn code_of(status: &Status) -> Code {
-    if is_over(status) { Code::DeadlineExceeded } else { status.code() }
+    if csi_proto::is_timeout(status) { Code::DeadlineExceeded } else { status.code() }
 }
 
 fn message_of(status: &Status) -> &str {
-    if is_over(status) { "context deadline exceeded" } else { status.message() }
+    if csi_proto::is_timeout(status) { "context deadline exceeded" } else { status.message() }
 }
 
 /// The name of a code as Kubernetes' events write it.

@@ -14,6 +14,12 @@ pub mod descriptor;
 pub mod json;
 mod masked;
 
+/// Whether tonic made this status itself, since a call had no answer within its time limit. gRPC in other languages uses
+/// DeadlineExceeded for that.
+pub fn is_timeout(status: &tonic::Status) -> bool {
+    status.code() == tonic::Code::Cancelled && status.message() == "Timeout expired"
+}
+
 /// The messages, clients and servers of CSI.
 #[allow(missing_docs, reason = "generated; the specification documents the fields")]
 #[allow(unreachable_pub, clippy::allow_attributes_without_reason, reason = "generated")]

@@ -9,18 +9,6 @@ use contracts::rule::{Judge, Rest, Violation, Witness};
 use crate::objects::{NEIGHBOUR, NODE};
 use crate::script::Scenario;
 
-/// The witnesses of a simulated trace: all of them.
-const WITNESSES: &[Witness] = &[
-    Witness::Rpc,
-    Witness::Kernel,
-    Witness::File,
-    Witness::Api,
-    Witness::Manager,
-    Witness::Operations,
-    Witness::Recovery,
-    Witness::Clock,
-];
-
 /// Contracts of the attach/detach controller for the other node, whose manager is not simulated.
 const OWED_TO_NEIGHBOURS: &[&str] = &["INV-078", "INV-079"];
 /// The invariant of the attach/detach controller that concerns both nodes.
@@ -84,7 +72,7 @@ impl Judges {
 }
 
 fn judge(which: impl Fn(&str) -> bool) -> Judge {
-    Judge::new(contracts::manager::all().filter(|rule| which(rule.id)), WITNESSES)
+    Judge::new(contracts::manager::all().filter(|rule| which(rule.id)), &Witness::SIMULATED)
 }
 
 /// The events of one node.

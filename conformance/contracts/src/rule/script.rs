@@ -29,18 +29,6 @@ use crate::event::*;
 const ROOT: &str = "/kl";
 const CSI: &str = "/kl/plugins/kubernetes.io/csi";
 
-/// Every witness, so that no rule is unobservable.
-const ALL: &[Witness] = &[
-    Witness::Rpc,
-    Witness::Kernel,
-    Witness::File,
-    Witness::Api,
-    Witness::Manager,
-    Witness::Operations,
-    Witness::Recovery,
-    Witness::Clock,
-];
-
 /// Asserts that a trace keeps a rule and gives it something to judge. `pods` are still wanted at the end.
 #[track_caller]
 pub(crate) fn keeps(rule: &'static Rule, script: &str, pods: &[&str]) {
@@ -66,7 +54,7 @@ pub(crate) fn breaks(rule: &'static Rule, cause: &str, script: &str, pods: &[&st
 
 /// The violations that a rule finds, and whether it had anything to judge.
 fn judged(rule: &'static Rule, script: &str, pods: &[&str]) -> (Vec<Violation>, bool) {
-    let mut judge = Judge::new([rule], ALL);
+    let mut judge = Judge::new([rule], &Witness::SIMULATED);
     let mut found: Vec<Violation> = trace(script).iter().flat_map(|line| judge.event(line)).collect();
     found.extend(judge.rest(&Rest { pods: pods.iter().map(|pod| uid(pod)).collect() }));
     (found, judge.tried().contains(rule.id))

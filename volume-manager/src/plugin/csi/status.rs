@@ -41,8 +41,7 @@ impl CallError {
 
     /// The error for a status that the gRPC client made itself; `None` for a driver's status.
     fn from_client(method: &'static str, status: &Status) -> Option<Self> {
-        // tonic ends a call at its deadline with this status; gRPC in other languages uses DeadlineExceeded.
-        if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
+        if csi_proto::is_timeout(status) {
             return Some(Self::deadline(method));
         }
         // The answer is too long to be received, so the driver has done its work. tonic's code is a final one;
