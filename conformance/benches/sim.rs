@@ -23,13 +23,7 @@ const RECORDING: &str = "tests/golden/traces/01-single-fs.jsonl";
 fn main() -> ExitCode {
     let program = Program::start();
     simulation(&program);
-    match check(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::ended(check(&program))
 }
 
 /// Events a minute, on one core.

@@ -31,13 +31,7 @@ fn main() -> ExitCode {
         program.skipped(SUBJECT, "needs root, to mount and to attach loop devices");
         return ExitCode::SUCCESS;
     }
-    match measure(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::ended(measure(&program))
 }
 
 fn measure(program: &Program) -> Result<()> {

@@ -44,13 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
-    match runtime.block_on(measure(&program)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::ended(runtime.block_on(measure(&program)))
 }
 
 async fn measure(program: &Program) -> Result<()> {

@@ -116,7 +116,7 @@ fn recorder(program: &Program) {
         let all = 2 * PAIRS * rounds;
         let row = Row::new(SUBJECT, format!("recorder: mount, unmount of {kind}"), "us", &recorded);
         program.row(&row.floor(&bare).aim(Aim::Ratio(1.1)));
-        program.row(&Row::new(SUBJECT, "  if nobody reads it", "us", &unread).floor(&bare));
+        program.row(&Row::new(SUBJECT, "  without a reader", "us", &unread).floor(&bare));
         let lost = 2 * all - events;
         program.row(&Row::new(SUBJECT, "  events lost", "", &[lost as f64]).aim(Aim::AtMost(0.0)));
         assert_eq!(lost, 0);

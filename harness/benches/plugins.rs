@@ -49,13 +49,7 @@ fn main() -> ExitCode {
         program.skipped(SUBJECT, "needs root, to give files away");
         return ExitCode::SUCCESS;
     }
-    match measure(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::ended(measure(&program))
 }
 
 fn measure(program: &Program) -> Result<()> {

@@ -47,13 +47,7 @@ fn main() -> ExitCode {
         },
         _ => all(&Program::start()),
     };
-    match measured {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    measure::ended(measured)
 }
 
 /// One pod with one volume.

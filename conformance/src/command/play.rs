@@ -29,7 +29,7 @@ use testbed::message::Orders;
 #[command(
     after_help = "While manifests are played they may be edited: a changed file is applied as soon as it is written. A claim \
                   grows, a pod whose entry is deleted goes, a pod that is changed is made anew, and what is added is made. \
-                  Changes wait while the program of --shell or CMD runs, and are not applied after it.\n\n\
+                  What is changed while the program of --shell or CMD runs is not applied.\n\n\
                   Exit codes: 0 all of it came, went again, and no promise was broken; 1 something did not, a MUST is \
                   broken, or the command failed; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
 )]

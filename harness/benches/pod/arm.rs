@@ -185,7 +185,7 @@ impl Arm {
 
     async fn put_up(&self, sandbox: &Sandbox, manifest: Manifest, logs: &Path) -> Result<Testbed> {
         let layout = sandbox.layout();
-        // Without the recorder nobody asks the kernel for notifications, which cost time by themselves.
+        // Without the recorder the kernel sends no notifications, which cost time by themselves.
         let witness = match self.witnessed {
             true => Some(Box::new(MountWatch::start()?) as Box<dyn harness::journal::Witness>),
             false => None,

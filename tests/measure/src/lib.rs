@@ -9,6 +9,6 @@ mod row;
 mod statistics;
 
 pub use cpu_time::ProcessTime;
-pub use program::Program;
+pub use program::{Program, ended};
 pub use row::{Aim, Row, Size, Verdict};
 pub use statistics::{Quartiles, growth, quartiles};

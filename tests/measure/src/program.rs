@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use crate::Row;
 
@@ -96,6 +96,17 @@ impl Program {
     /// Says why something is not measured.
     pub fn skipped(&self, subject: &str, reason: &str) {
         eprintln!("skipped: {subject}: {reason}");
+    }
+}
+
+/// The exit code of a measurement; prints its error.
+pub fn ended<E: std::fmt::Display>(measured: Result<(), E>) -> ExitCode {
+    match measured {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
