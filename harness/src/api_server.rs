@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Sensitive, Token, TokenRequest, Watch};
 use async_trait::async_trait;
 use contracts::event::Client;
+use futures::future::select_all;
 
 use crate::journal::Journal;
 use disturbance::Disturbances;
@@ -141,11 +142,21 @@ impl ApiServer {
 
     /// Waits until an object does not exist.
     pub async fn wait_gone(&self, key: &Key) {
-        let mut changes = self.watch(key.kind);
-        while self.store().get(key).is_ok() {
-            if changes.recv().await.is_none() {
+        self.wait_for(&[key.kind], || self.store().get(key).is_err().then_some(())).await;
+    }
+
+    /// Waits until `found` finds something. It looks again when an object of these kinds has changed.
+    pub async fn wait_for<T>(&self, kinds: &[Kind], found: impl Fn() -> Option<T>) -> T {
+        let mut watches: Vec<Watch> = kinds.iter().map(|kind| self.watch(*kind)).collect();
+        loop {
+            if let Some(value) = found() {
+                return value;
+            }
+            let changes = watches.iter_mut().map(|watch| Box::pin(watch.recv()));
+            let (change, of_kind, _) = select_all(changes).await;
+            if change.is_none() {
                 // The watch was hung up on.
-                changes = self.watch(key.kind);
+                watches[of_kind] = self.watch(kinds[of_kind]);
             }
         }
     }

@@ -1,9 +1,12 @@
 //! The store, directly and through a socket, and the controllers on it.
 
+use std::time::Duration;
+
 use api::clock::TokioClock;
 use api::storage::ClaimSpec;
 use api::{
-    Change, Claim, Key, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,
+    Change, Claim, Key, Kind, Meta, Node, Notification, Pod, PodVolume, Reference, Service, Severity,
+    VolumeSource,
 };
 use cluster::Protection;
 use contracts::event::Client;
@@ -97,6 +100,23 @@ async fn a_watch_begins_with_what_there_is() {
     }
     // The claim is marked, and waits for its protection to be taken away.
     assert_eq!(seen, ["applied a", "synced", "applied b", "applied a"]);
+}
+
+#[tokio::test]
+async fn a_condition_is_seen_with_a_change_of_any_kind_it_is_about() {
+    let api = api_server();
+    let both = || Some((api.get::<Claim>("default", "a")?, api.get::<Node>("", "n")?));
+    let writes = async {
+        api.create(claim("a")).unwrap();
+        tokio::task::yield_now().await;
+        api.hang_up(Kind::Node);
+        tokio::task::yield_now().await;
+        api.create(Node { meta: Meta::named("", "n"), ..Node::default() }).unwrap();
+    };
+    let waits = api.wait_for(&[Kind::Claim, Kind::Node], both);
+    let limit = Duration::from_secs(5);
+    let (seen, ()) = tokio::join!(tokio::time::timeout(limit, waits), writes);
+    assert!(seen.is_ok(), "the last change was of a node");
 }
 
 #[tokio::test]

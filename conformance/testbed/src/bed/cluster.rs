@@ -260,17 +260,12 @@ impl Bed {
 
     /// Waits until an object reaches a state. The error has the controllers' last warning about the object.
     async fn reached<T>(&self, key: &Key, state: &str, done: impl Fn() -> Option<T>) -> Result<T> {
-        let mut changes = self.api_server.watch(key.kind);
-        let reached = async {
-            loop {
-                if let Some(value) = done() {
-                    return value;
-                }
-                if changes.recv().await.is_none() {
-                    std::future::pending().await
-                }
-            }
+        let kinds: &[Kind] = match key.kind {
+            // Its snapshots are ready, and gone, after it.
+            Kind::GroupSnapshot => &[Kind::GroupSnapshot, Kind::Snapshot],
+            _ => &[key.kind],
         };
+        let reached = self.api_server.wait_for(kinds, done);
         let limit = LIMIT.min(self.limit);
         tokio::time::timeout(limit, reached).await.map_err(|_| {
             let warnings = self.api_server.list::<Notification>();
@@ -280,8 +275,8 @@ impl Bed {
             };
             let last = warnings.iter().filter(about).max_by_key(|event| event.meta.created.clone());
             let warning = last.map(|event| format!("{}: {}", event.reason, event.message));
-            let what = format!("The {} `{}` {state} after {} s.", key.kind, key.name, limit.as_secs());
-            StepError::Broken(warning.into_iter().chain([what]).collect())
+            let unreached = format!("The {} `{}` {state} after {} s.", key.kind, key.name, limit.as_secs());
+            StepError::Broken(warning.into_iter().chain([unreached]).collect())
         })
     }
 
