@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::process::Command;
 
 use serial_test::serial;
-use tests::{Ended, Volproof, has_root, in_parallel, is_thorough, root};
+use tests::{Ended, Part, Volproof, has_root, in_parallel, root};
 
 use super::{difference, golden, rows, updates};
 
@@ -17,9 +16,6 @@ const GROUPS: [&str; 4] = ["minimal", "0001", "0101", "1001"];
 
 /// Into how many parts the stories are dealt. A push plays one of them, and the minimal stories.
 const PARTS: usize = 10;
-
-/// Chooses the part that is played.
-const PART: &str = "VOLPROOF_PART";
 
 /// Opens the block of a story in the file of differences.
 const BLOCK: &str = "== ";
@@ -97,28 +93,13 @@ fn written(all: &BTreeMap<String, Vec<Argued>>) -> String {
     text
 }
 
-/// The part to play: the requested one, or one that changes with each commit.
-fn part() -> usize {
-    let asked = std::env::var(PART).ok();
-    let commits = || {
-        let git = Command::new("git").args(["rev-list", "--count", "HEAD"]).current_dir(root()).output();
-        git.ok().and_then(|output| String::from_utf8(output.stdout).ok())
-    };
-    let number = asked.or_else(commits).and_then(|text| text.trim().parse::<usize>().ok());
-    number.unwrap_or_default() % PARTS
-}
-
 /// The stories that are played now.
 fn chosen() -> Vec<Story> {
-    let part = part();
-    let instead = format!("part {part} of {PARTS} of the random stories ({PART}={part} plays it again)");
-    if is_thorough(&instead) {
-        return stories();
-    }
-    let of_part = |group: &str, at: usize| group == "minimal" || at % PARTS == part;
+    let part = Part::now(PARTS, "the random stories");
+    let is_chosen = |group: &str, at: usize| group == "minimal" || part.holds(at);
     let dealt = GROUPS.into_iter().flat_map(|group| {
         let all = stories_of(group).into_iter().enumerate();
-        all.filter(move |(at, _)| of_part(group, *at)).map(|(_, story)| story)
+        all.filter(move |(at, _)| is_chosen(group, *at)).map(|(_, story)| story)
     });
     dealt.collect()
 }

@@ -7,6 +7,7 @@
 mod image;
 pub mod page;
 mod parallel;
+mod part;
 mod planted;
 mod process;
 mod residue;
@@ -17,6 +18,7 @@ mod volproof;
 
 pub use image::{architecture, image_with_fake_csi, layer, layout, root_with};
 pub use parallel::{in_parallel, while_waiting};
+pub use part::Part;
 pub use planted::{Mutant, Planted, SWITCH};
 pub use process::{Process, Role};
 pub use residue::{Residue, settle};

@@ -149,6 +149,72 @@ async fn claim_that_asks_for_more_gets_it(cx: &mut Cx) -> Result {
     pod.stop().await
 }
 
+/// A claim that asked for more than there is can ask for less, and gets that.
+///
+/// CSI, ControllerExpandVolume: OUT_OF_RANGE if the plugin does not allow the capacity range; the volume stays as it is.
+/// Kubernetes, expanding persistent volumes claims: recovering from a failed expansion.
+#[case(needs = [Expands, Creates, Filesystem, Root, Persistent])]
+async fn claim_that_asked_for_too_much_gets_less(cx: &mut Cx) -> Result {
+    /// 4 EiB: more than any machine has.
+    const TOO_LARGE: u64 = 1 << 62;
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").bound().await?;
+    let pod = cx.pod("before").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await?;
+
+    let size = 2 * cx.size(&data);
+    if !cluster.is_refused(&data, TOO_LARGE).await? {
+        cx.not_tried("DRV-140", "the driver answers that it has grown a volume to 4 EiB");
+        return Ok(());
+    }
+    cluster.grow(&data, size).await?;
+    let pod = cx.pod("after").volume(&data, "/data").start().await?;
+    pod.reads("/data/greeting", "hello").await?;
+    let cause = "The claim does not have the size that it asked for after a size that was refused.";
+    cx.finds(cx.size(&data) >= size, cause)?;
+    pod.stop().await
+}
+
+/// A volume that is retained outlives its claim, and another claim finds what was written.
+///
+/// CSI, DeleteVolume is the only call that deletes a volume. Kubernetes, persistent volumes: reclaim policy `Retain`.
+#[case(needs = [Creates, Filesystem, Root, Persistent])]
+async fn retained_volume_can_be_claimed_again(cx: &mut Cx) -> Result {
+    let cluster = cx.cluster().await?;
+    let data = cluster.claim("data").retained().bound().await?;
+    let pod = cx.pod("before").volume(&data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await?;
+    cluster.release(&data).await?;
+
+    cluster.claim_again(&data).await?;
+    let pod = cx.pod("after").volume(&data, "/data").start().await?;
+    pod.reads("/data/greeting", "hello").await?;
+    pod.stop().await?;
+    cluster.retain_no_more(&data)?;
+    cluster.delete_claim(&data).await
+}
+
+/// A claim for several nodes gets a volume that pods on two nodes write at once.
+///
+/// CSI, VolumeCapability: MULTI_NODE_MULTI_WRITER can be published as read/write at multiple nodes simultaneously.
+/// Kubernetes, persistent volumes: ReadWriteMany.
+#[case(needs = [Creates, Filesystem, Root, Persistent, TwoNodes, SharedByNodes])]
+async fn claim_for_several_nodes_is_written_on_both(cx: &mut Cx) -> Result {
+    let (cluster, other) = (cx.cluster().await?, cx.other_node().await?);
+    let data = cluster.claim("data").on_all_nodes().bound().await?;
+    let here = cx.pod("here").volume(&data, "/data").start().await?;
+    let there = other.pod("there").volume(&data, "/data").start().await?;
+    here.writes("/data/from-here", "hello").await?;
+    there.reads("/data/from-here", "hello").await?;
+    there.writes("/data/from-there", "adieu").await?;
+    here.reads("/data/from-there", "adieu").await?;
+    here.stop().await?;
+    there.stop().await?;
+    cluster.delete_claim(&data).await
+}
+
 /// A volume has the attributes of the class that its claim names, and those of another once that names it.
 ///
 /// CSI, ControllerModifyVolume: mutable_parameters. Kubernetes, volume attributes classes.

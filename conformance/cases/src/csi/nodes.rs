@@ -157,6 +157,28 @@ async fn volume_in_use_elsewhere_is_not_attached(cx: &mut Cx) -> Result {
     second.stop().await
 }
 
+/// A volume for a single pod goes to a pod on another node only when the first pod is gone.
+///
+/// CSI, VolumeCapability: SINGLE_NODE_SINGLE_WRITER can be published once as read/write on a single node. Kubernetes,
+/// persistent volumes: ReadWriteOncePod; attach/detach controller: Multi-Attach error.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes, Attaches])]
+async fn volume_of_a_single_pod_goes_to_the_next_on_another_node(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").single_pod().create().await?;
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+    first.writes("/data/greeting", "hello").await?;
+    let second = other.pod("second").volume(&data, "/data").add().await?;
+    second
+        .has_event(expect![[r#"
+            FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already used by pod(s) first
+        "#]])
+        .await?;
+    first.stop().await?;
+    second.runs().await?;
+    second.reads("/data/greeting", "hello").await?;
+    second.stop().await
+}
+
 /// A volume is taken from a node that is lost after six minutes, and the node tidies up when it is back.
 ///
 /// CSI, ControllerUnpublishVolume: the plugin should undo ControllerPublishVolume also where the node is gone.

@@ -143,10 +143,14 @@ pub(super) fn bytes(quantity: &str) -> Option<u64> {
         ("Mi", 1 << 20),
         ("Gi", 1 << 30),
         ("Ti", 1 << 40),
+        ("Pi", 1 << 50),
+        ("Ei", 1 << 60),
         ("k", 1_000),
         ("M", 1_000_000),
         ("G", 1_000_000_000),
         ("T", 1_000_000_000_000),
+        ("P", 1_000_000_000_000_000),
+        ("E", 1_000_000_000_000_000_000),
     ];
     let unit = UNITS.iter().find_map(|(unit, size)| Some((quantity.strip_suffix(unit)?, *size)));
     let (number, size) = unit.unwrap_or((quantity, 1));

@@ -12,6 +12,7 @@ use api::{
     PersistentSource, Pod, Severity, Snapshot, Volume, VolumeMode, VolumeSource,
 };
 use harness::api_server::Provisioned;
+use harness::controllers::GrowError;
 
 use super::{Bed, Result, StepError};
 use crate::failure::chain;
@@ -20,6 +21,9 @@ const NAMESPACE: &str = "default";
 
 /// The class of the volumes and snapshots that a case asks for.
 const CLASS: &str = "volproof";
+
+/// The class of the volumes that outlive their claims.
+const RETAINING_CLASS: &str = "volproof-retain";
 
 /// The time for the controllers: the limit of one of their calls, and a second try.
 const LIMIT: Duration = Duration::from_secs(12);
@@ -54,6 +58,10 @@ pub(crate) struct ClaimSpec {
     /// The kind and the name of the source of the copy.
     pub(crate) source: Option<(&'static str, String)>,
     pub(crate) attributes_class: String,
+    /// Whether the volume outlives the claim.
+    pub(crate) retained: bool,
+    /// The access mode, instead of ReadWriteOnce.
+    pub(crate) mode: Option<AccessMode>,
 }
 
 impl Bed {
@@ -64,6 +72,9 @@ impl Bed {
         }
         let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
         let class = self.class(CLASS, true).map_err(|error| ours(&error))?;
+        self.api_server.create(class).map_err(|error| ours(&error))?;
+        let mut class = self.class(RETAINING_CLASS, false).map_err(|error| ours(&error))?;
+        "Retain".clone_into(&mut class.reclaim);
         self.api_server.create(class).map_err(|error| ours(&error))?;
         let class = self.snapshot_class(CLASS, true).map_err(|error| ours(&error))?;
         self.api_server.create(class).map_err(|error| ours(&error))?;
@@ -78,9 +89,9 @@ impl Bed {
         let fs_type = self.fs_types().into_iter().next().unwrap_or_default();
         let source = spec.source.clone();
         Spec {
-            access_modes: vec![AccessMode::ReadWriteOnce],
+            access_modes: vec![spec.mode.unwrap_or(AccessMode::ReadWriteOnce)],
             request: Bytes(spec.size.unwrap_or_else(|| self.size_for(&fs_type, spec.block))),
-            class: Some(CLASS.to_owned()),
+            class: Some(if spec.retained { RETAINING_CLASS } else { CLASS }.to_owned()),
             attributes_class: spec.attributes_class.clone(),
             data_source: source.map(|(kind, name)| DataSource { kind: kind.to_owned(), name }),
             mode: if spec.block { VolumeMode::Block } else { VolumeMode::Filesystem },
@@ -236,6 +247,48 @@ impl Bed {
         }
     }
 
+    /// Deletes the claim of a retained volume, and waits until the volume is released.
+    pub(crate) async fn released(&self, claim: &str) -> Result {
+        let volume = self.volume_of_claim(claim)?;
+        self.api_server.delete::<Claim>(NAMESPACE, claim).map_err(|error| StepError::ours(&error))?;
+        let released = || {
+            let is_released = self.api_server.get::<Volume>("", &volume)?.phase == "Released";
+            (is_released && self.api_server.get::<Claim>(NAMESPACE, claim).is_none()).then_some(())
+        };
+        self.reached(&Key::cluster(Kind::Volume, &volume), "is not released", released).await
+    }
+
+    /// Makes a released volume available, as an administrator does, and claims it by its name.
+    pub(crate) async fn claimed_again(&self, claim: &str) -> Result {
+        let volume = self.volume_of_claim(claim)?;
+        let ours = |error: &(dyn std::error::Error + 'static)| StepError::ours(error);
+        let freed = |volume: &mut Volume| volume.claim = None;
+        self.api_server.change("", &volume, freed).map_err(|error| ours(&error))?;
+        let spec = ClaimSpec { retained: true, size: Some(self.size(claim)), ..ClaimSpec::default() };
+        let object = Claim {
+            meta: self.own_meta(claim),
+            spec: Spec { volume, ..self.claim_spec(&spec) },
+            ..Claim::default()
+        };
+        self.api_server.create(object).map_err(|error| ours(&error))?;
+        self.volume_bound_to(claim).await.map(drop)
+    }
+
+    /// Has a retained volume be deleted with its claim from now on, as an administrator does.
+    pub(crate) fn is_retained_no_more(&self, claim: &str) -> Result {
+        let volume = self.volume_of_claim(claim)?;
+        let deleted = |volume: &mut Volume| "Delete".clone_into(&mut volume.reclaim);
+        self.api_server.change("", &volume, deleted).map_err(|error| StepError::ours(&error))?;
+        Ok(())
+    }
+
+    /// The volume that was made for a claim of the case.
+    fn volume_of_claim(&self, claim: &str) -> Result<String> {
+        let volumes = self.made.volumes.borrow();
+        let made = volumes.get(claim).map(|made| made.volume.clone());
+        made.ok_or_else(|| StepError::Broken(vec![format!("No volume was made for the claim `{claim}`.")]))
+    }
+
     /// Has a claim name another class of attributes, and waits until its volume has them.
     pub(crate) async fn modified(&self, claim: &str, class: &str) -> Result {
         let name = |claim: &mut Claim| class.clone_into(&mut claim.spec.attributes_class);
@@ -297,10 +350,23 @@ impl Bed {
 
     /// Grows a claim as a user does, and waits for the controller's part.
     pub(crate) async fn claim_grows(&self, claim: &str, size: u64) -> Result {
+        self.ask_for(claim, size).await.map_err(|error| StepError::Broken(chain(&error)))
+    }
+
+    /// Has a claim ask for a size, and waits for the controller's part. Says whether the driver has refused it.
+    pub(crate) async fn claim_is_refused(&self, claim: &str, size: u64) -> Result<bool> {
+        match self.ask_for(claim, size).await {
+            Ok(()) => Ok(false),
+            Err(GrowError::Refused { .. }) => Ok(true),
+            Err(error) => Err(StepError::Broken(chain(&error))),
+        }
+    }
+
+    async fn ask_for(&self, claim: &str, size: u64) -> std::result::Result<(), GrowError> {
         if self.attaches() && !self.grows_online() {
             // The controller would be refused, and ask again, until the volume is detached.
             drop(tokio::time::timeout(DETACHED_WITHIN, self.detached()).await);
         }
-        self.api_server.grow(claim, size).await.map_err(|error| StepError::Broken(chain(&error)))
+        self.api_server.grow(claim, size).await
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use api::{Bytes, Kind, VolumeSource};
+use api::{AccessMode, Bytes, Kind, VolumeSource};
 
 use super::{Cx, Doing, Shared, Volume};
 use crate::bed::ClaimSpec;
@@ -130,6 +130,34 @@ impl Cluster {
         async move { doing.done(self.shared.bed.claim_grows(&volume.name, size).await) }
     }
 
+    /// Has a claim ask for more room than there is. Says whether the driver has refused it.
+    #[track_caller]
+    pub fn is_refused(&self, volume: &Volume, size: u64) -> impl Future<Output = Result<bool>> {
+        let doing = self.begin(&format!("is_refused(\"{}\", {size})", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.claim_is_refused(&volume.name, size).await) }
+    }
+
+    /// Deletes the claim of a retained volume, and waits until the volume is released.
+    #[track_caller]
+    pub fn release(&self, volume: &Volume) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("release(\"{}\")", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.released(&volume.name).await) }
+    }
+
+    /// Claims a released volume again, and waits until the claim is bound to it.
+    #[track_caller]
+    pub fn claim_again(&self, volume: &Volume) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("claim_again(\"{}\")", volume.name), Location::caller());
+        async move { doing.done(self.shared.bed.claimed_again(&volume.name).await) }
+    }
+
+    /// Has a retained volume be deleted with its claim from now on.
+    #[track_caller]
+    pub fn retain_no_more(&self, volume: &Volume) -> Result {
+        let doing = self.begin(&format!("retain_no_more(\"{}\")", volume.name), Location::caller());
+        doing.done(self.shared.bed.is_retained_no_more(&volume.name))
+    }
+
     /// Writes a class with the manifest's `mutable_parameters`.
     #[track_caller]
     pub fn attributes_class(&self, name: &str) -> impl Future<Output = Result> {
@@ -176,6 +204,18 @@ impl ClaimBuilder {
 
     pub fn attributes(mut self, class: &str) -> Self {
         class.clone_into(&mut self.spec.attributes_class);
+        self
+    }
+
+    /// For a volume that outlives the claim.
+    pub fn retained(mut self) -> Self {
+        self.spec.retained = true;
+        self
+    }
+
+    /// For pods on several nodes at once.
+    pub fn on_all_nodes(mut self) -> Self {
+        self.spec.mode = Some(AccessMode::ReadWriteMany);
         self
     }
 

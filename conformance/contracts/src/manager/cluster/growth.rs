@@ -20,10 +20,14 @@ pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
         let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body)) else {
             return;
         };
-        report.tried();
         let (Some(asked), _) = start.request().capacity_range() else { return };
         let status = &claim["status"];
-        let allocated = bytes(text(&status["allocatedResources"], "storage")).unwrap_or_default();
+        let allocated = match text(&status["allocatedResources"], "storage") {
+            "" => Some(0),
+            quantity => bytes(quantity),
+        };
+        let Some(allocated) = allocated else { return };
+        report.tried();
         let progress = text(&status["allocatedResourceStatuses"], "storage");
         if allocated < asked.cast_unsigned() || progress != "ControllerResizeInProgress" {
             report.broken(&start.method, "asked for a size that is written nowhere", volume);
@@ -152,6 +156,9 @@ mod tests {
         breaks(rule, cause, &[VOLUME, CLAIM, EXPANDED].concat(), &[]);
         let smaller = begun.replace("2Gi", "1Gi");
         breaks(rule, cause, &[VOLUME, CLAIM, &smaller, EXPANDED].concat(), &[]);
+        let (huge, asked) =
+            (begun.replace("2Gi", "4Ei"), EXPANDED.replace("2147483648", "4611686018427387904"));
+        keeps(rule, &[VOLUME, CLAIM, &huge, &asked].concat(), &[]);
     }
 
     #[test]
