@@ -353,7 +353,7 @@ fn remains_of_deleted_volumes_are_advice_with_their_holder() {
         return;
     }
     let files = run_fake("--sabotage delete-leaves-image", CASE);
-    says(&files, 0, &["left of volumes or snapshots that were deleted: `"]);
+    says(&files, 0, &["left of volumes or snapshots that are not there: `"]);
     // The image stays open in a process that outlives the volume.
     let hold = "for image in $(find {state}/volumes -type f); do sleep 600 < $image > /dev/null 2>&1 & done";
     let fault = format!(r#"--fault '{{"method":"DeleteVolume","run":"{hold}"}}'"#);

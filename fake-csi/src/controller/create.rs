@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::process::Command;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use csi_proto::v1;
 use tonic::Status;
@@ -52,6 +54,14 @@ impl Driver {
         let races = self.breaks(Sabotage::CreateRacesItself);
         let claim = || self.in_flight.claim(&[&format!("volume named {}", request.name)]);
         let _claim = (!races).then(claim).transpose()?;
+        let fails_beside = self.breaks(Sabotage::CreateFailsBesideAnother);
+        let alone = || self.in_flight.claim(&["the only volume that is being created"]);
+        let alone = fails_beside.then(alone).transpose();
+        let alone = alone.map_err(|_| Status::internal("the list of volumes cannot be read"))?;
+        if alone.is_some() {
+            // The others come meanwhile, however quick the disk is.
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let is_new = races && self.finds_no_volume(&request.name)?;
         // Claimed too: the source must not change or be deleted meanwhile.
         let source_claim = wanted.source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
@@ -252,6 +262,10 @@ impl Driver {
                 let open_to_all = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                 fs::set_permissions(&path, open_to_all).map_err(failed)?;
             }
+        }
+        if self.breaks(Sabotage::CreateRunsNames) && volume.name.contains('$') {
+            // The bug: the name is part of a line for a shell.
+            drop(Command::new("sh").arg("-c").arg(format!("true {}", volume.name)).status());
         }
         if self.breaks(Sabotage::CreateTrustsNames) && volume.name.contains('/') {
             // The bug: the caller's name becomes part of a path.

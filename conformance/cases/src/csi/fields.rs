@@ -137,12 +137,13 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     let id = json!(made.text("/volume/volumeId"));
     let asked = json!({ "volumeId": id, "volumeCapabilities": full["volumeCapabilities"] });
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
+    cx.unmake(&made).await?;
+    confirmed.is_implemented()?;
     confirmed.is("DRV-028", &["OK"])?;
     // The plugin has created the volume with these capabilities, so it has to confirm them.
     let cause =
         "ValidateVolumeCapabilities does not confirm the capabilities that the volume was created with.";
-    cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)?;
-    cx.unmake(&made).await
+    cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)
 }
 
 /// A volume that does not exist is not found by the calls about it, and deleting it is OK.
@@ -188,8 +189,8 @@ async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
     node.undo_stage().await
 }
 
-/// Odd texts: non-ASCII letters, long ones, and texts with a meaning for paths or shells.
-const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\"", "%s%n%x", "…/\u{202e}txt"];
+/// Odd texts: non-ASCII letters, and texts with a meaning for paths or programs.
+const ODD: [&str; 6] = ["größe-体积-📦", "-rf", "a b\tc", "'\"", "%s%n%x", "…/\u{202e}txt"];
 
 /// No text and no number in a field of a call ends the driver.
 ///
@@ -198,8 +199,9 @@ const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\
 async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
-    let long = "l".repeat(128);
-    let odd: Vec<&str> = ODD.into_iter().chain([long.as_str()]).collect();
+    let made_by_shell = node.target("made-by-a-shell");
+    let (long, command) = ("l".repeat(128), format!("$(mkdir -p {})", made_by_shell.display()));
+    let odd: Vec<&str> = ODD.into_iter().chain([long.as_str(), command.as_str()]).collect();
     let create = cx.create_request("odd")?;
     for text in &odd {
         spoil(cx, "CreateVolume", &create, &["/name", "/volumeCapabilities/0/mount/fsType"], json!(text))
@@ -226,6 +228,8 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
         spoil(cx, "CreateVolume", &create, &["/capacityRange"], range).await?;
     }
     cx.keeps("DRV-097", "", true, "")?;
+    let cause = format!("A shell of the driver's has run the command in the name or id `{command}`.");
+    cx.keeps("DRV-188", "", !made_by_shell.exists(), &cause)?;
     // The driver still answers ordinary calls.
     node.set_up("web").await?;
     node.tear_down("web").await

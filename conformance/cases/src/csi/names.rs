@@ -294,7 +294,8 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
     let requests: Vec<Value> = requests.collect::<Result<_>>()?;
     let calls = requests.iter().map(|request| -> Call { Box::pin(cx.call(CREATE, request.clone())) });
     let mut lost = Vec::new();
-    for made in cx.at_once(calls.collect()).await?.iter().filter(|made| made.is_ok()) {
+    let answers = cx.at_once(calls.collect()).await?;
+    for made in answers.iter().filter(|made| made.is_ok()) {
         let node = cx.node_calls_of(made, &data).await?;
         lost.extend(
             node.refusal("web")
@@ -306,10 +307,22 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
         node.detach().await?;
         cx.unmake(made).await?;
     }
-    let Some((method, code)) = lost.first() else { return cx.keeps("DRV-092", CREATE, true, "") };
-    let cause =
-        format!("Of {TIMES} volumes that were created at once, {method} of {} answered {code}.", lost.len());
-    cx.keeps("DRV-092", CREATE, false, &cause)
+    if let Some((method, code)) = lost.first() {
+        let count = lost.len();
+        let cause =
+            format!("Of {TIMES} volumes that were created at once, {method} of {count} answered {code}.");
+        cx.keeps("DRV-092", CREATE, false, &cause)?;
+    }
+    cx.keeps("DRV-092", CREATE, true, "")?;
+    // The others say that they may be tried again, or that there is no room.
+    const LATER: [&str; 4] = ["OK", "Aborted", "Unavailable", "ResourceExhausted"];
+    let failed: Vec<&str> = answers.iter().map(Answer::code).filter(|code| !LATER.contains(code)).collect();
+    let cause = format!(
+        "Of {TIMES} volumes of different names that were created at once, {} failed: {}.",
+        failed.len(),
+        failed.join(", ")
+    );
+    cx.keeps("DRV-189", CREATE, failed.is_empty(), &cause)
 }
 
 /// A volume larger than any storage is refused for its size.

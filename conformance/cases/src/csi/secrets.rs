@@ -50,10 +50,13 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
     let (unknown, _) = cx.unknown_volume();
-    let nowhere = node.target("no-such-target");
+    let (nowhere, staging) = (node.target("no-such-target"), node.target("no-such-staging"));
+    std::fs::create_dir_all(&staging)?;
+    let mut stage = node.stage_request();
+    stage["stagingTargetPath"] = json!(staging);
     let range = json!({ "requiredBytes": cx.size(&data).to_string() });
     let mut asked = vec![
-        ("NodeStageVolume", node.stage_request()),
+        ("NodeStageVolume", stage),
         ("NodePublishVolume", node.publish_request("no-such-target")),
         (
             "ValidateVolumeCapabilities",
@@ -71,6 +74,12 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
     for (method, mut request) in asked {
         request["volumeId"] = json!(unknown);
         drop(cx.call(method, request).await?);
+    }
+    // A driver that does not know its volumes may have done both.
+    for (method, path, field) in
+        [("NodeUnpublishVolume", nowhere, "targetPath"), ("NodeUnstageVolume", staging, "stagingTargetPath")]
+    {
+        drop(cx.call(method, json!({ "volumeId": unknown, field: path })).await?);
     }
     if cx.controller_can("CREATE_DELETE_SNAPSHOT") {
         let mut request = cx.snapshot_request("one", &data);

@@ -1,6 +1,7 @@
 //! Snapshots: taken, listed, deleted, and restored to check their data.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use testbed::pages::Pages;
 
@@ -17,6 +18,10 @@ const ODD: u64 = 1 << 20;
 async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
     let first = cx.snapshot("one", &data).await?;
+    if first.said["creationTime"].as_str().is_some_and(|time| !time.contains('.')) {
+        // The driver counts in seconds: within the same one another moment would look like this one.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
     let request = cx.snapshot_request("one", &data);
     let again = cx.take("CreateSnapshot", request.clone()).await?.asked("of a name that its volume has");
     again.is("DRV-037", &["OK"])?;

@@ -65,7 +65,7 @@ async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
 
 /// The statistics of a file system follow what is written to it.
 ///
-/// CSI, VolumeUsage: used and available are those of the volume, not those that it once had.
+/// CSI, VolumeUsage: used and available are those of the volume. Kubernetes shows them as those of this minute.
 #[case(needs = [Stats, Filesystem, Root, Persistent], driver = Shared)]
 async fn statistics_follow_what_is_written(cx: &mut Cx) -> Result {
     const WRITTEN: u64 = 4 * SLACK;
@@ -75,7 +75,7 @@ async fn statistics_follow_what_is_written(cx: &mut Cx) -> Result {
     node.set_up("web").await?;
     let before = (node.stats(&target).await?, node.file_system(&target).await?);
     if before.1.available < 2 * WRITTEN {
-        cx.not_tried("DRV-084", "the volume has too little space for a file of 8 MiB");
+        cx.not_tried("DRV-187", "the volume has too little space for a file of 8 MiB");
         return node.tear_down("web").await;
     }
     let file = std::fs::File::create(target.join("filled"))?;
@@ -88,16 +88,16 @@ async fn statistics_follow_what_is_written(cx: &mut Cx) -> Result {
     };
     // What others do with the same file system is in both.
     if before.1.free.saturating_sub(after.1.free) + SLACK < WRITTEN {
-        cx.not_tried("DRV-084", "the kernel does not count what was written");
+        cx.not_tried("DRV-187", "the kernel does not count what was written");
         return node.tear_down("web").await;
     }
     if let (Some(was), Some(is)) = (change(&before, "used"), change(&after, "used")) {
         let cause = "NodeGetVolumeStats answered as much used as before 8 MiB were written.";
-        cx.keeps("DRV-084", STATS, is > was + SLACK, cause)?;
+        cx.keeps("DRV-187", STATS, is > was + SLACK, cause)?;
     }
     if let (Some(was), Some(is)) = (change(&before, "available"), change(&after, "available")) {
         let cause = "NodeGetVolumeStats answered as much available as before 8 MiB were written.";
-        cx.keeps("DRV-084", STATS, is + SLACK < was, cause)?;
+        cx.keeps("DRV-187", STATS, is + SLACK < was, cause)?;
     }
     if let (Some(was), Some(is)) = (change(&before, "total"), change(&after, "total")) {
         let cause = "NodeGetVolumeStats answered a smaller total after 8 MiB were written.";

@@ -1,6 +1,6 @@
 //! Requests that do not fit what there is, and how they are refused.
 
-use super::{Promise, csi, must, should};
+use super::{Harm, Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
     must(
@@ -55,6 +55,25 @@ pub(super) const PROMISES: &[Promise] = &[
             "Snapshot, snapshot_id; VolumeGroupSnapshot, group_snapshot_id",
             "This field MUST contain enough information to uniquely identify this specific snapshot vs all other snapshots supported by this plugin",
         ),
+        &[],
+    ),
+    advice(
+        "DRV-187",
+        "statistics are those of the moment at which they are asked for",
+        "CSI does not say how old statistics may be; Kubernetes shows them as current, and alarms rest on them",
+        &[],
+    ),
+    advice(
+        "DRV-188",
+        "no shell runs what a name says",
+        "CSI allows almost any text as a name, and says nothing of the commands that a plugin makes of it",
+        &[],
+    )
+    .costs(Harm::Plugin),
+    advice(
+        "DRV-189",
+        "volumes of different names can be created at once",
+        "CSI has one call for a volume at a time, and a provisioner works on many claims at once",
         &[],
     ),
 ];

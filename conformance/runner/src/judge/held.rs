@@ -16,7 +16,7 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
     let process = "A process that the driver started is still there after every volume was unstaged";
     let attached =
         "A loop device that CreateVolume had attached is still attached after its volume was deleted";
-    let file = "Files in the driver's directory are left of volumes or snapshots that were deleted";
+    let file = "Files in the driver's directory are left of volumes or snapshots that are not there";
     let descriptor = "The driver still has open what belonged to volumes that were deleted";
     let found = [
         finding("DRV-073", "NodeUnstageVolume", device, &held.loops),

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::{Bed, Result, StepError};
 
-/// The time limit of work on the files of a volume, and of undoing the calls of a case that passed.
+/// The time limit of work on the files of a volume, and of each call that undoes one of a case that passed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time limit of undoing the calls of a failed case: its driver may have stopped answering.
+/// The time limit of each call that undoes one of a failed case: its driver may have stopped answering.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// The effects on a volume of the calls that a case made itself.
@@ -175,10 +175,7 @@ impl Bed {
     pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
         let uses = self.made.node_uses.take();
         let mut left = Vec::new();
-        let limit = if failed { IMPATIENCE } else { PATIENCE };
-        if tokio::time::timeout(limit, self.call_undo(&uses, &mut left)).await.is_err() {
-            left.push(format!("node calls of the case were not undone within {} s", limit.as_secs()));
-        }
+        self.call_undo(&uses, if failed { IMPATIENCE } else { PATIENCE }, &mut left).await;
         for used in uses.values() {
             if failed {
                 unmount_below(&used.directory);
@@ -192,13 +189,16 @@ impl Bed {
         left
     }
 
-    async fn call_undo(&self, uses: &Uses, left: &mut Vec<String>) {
+    /// Makes the calls, up to the first that is not answered within the limit.
+    async fn call_undo(&self, uses: &Uses, limit: Duration, left: &mut Vec<String>) {
         for (volume, used) in uses {
             for (method, request) in undoing(used) {
-                match self.call(method, request).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(status)) => left.push(format!("{method} of {volume}: {}", status.message())),
-                    Err(_) => left.push(format!("{method} of {volume} was not answered")),
+                match tokio::time::timeout(limit, self.call(method, request)).await {
+                    Ok(Ok(Ok(_))) => {}
+                    Ok(Ok(Err(status))) => left.push(format!("{method} of {volume}: {}", status.message())),
+                    Ok(Err(_)) | Err(_) => {
+                        return left.push(format!("{method} of {volume} was not answered"));
+                    }
                 }
             }
         }
