@@ -214,10 +214,15 @@ async fn publish_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
     }
     node.unlink_if_there(&target);
     let again = node.publish("web").await?;
-    node.undo_publish("web").await?;
     let cause = format!(
         "NodePublishVolume of an inline volume failed while a file was at the target, and answered {} when it was gone.",
         again.code()
     );
-    cx.keeps("DRV-045", "NodePublishVolume", again.is_ok(), &cause)
+    cx.keeps("DRV-045", "NodePublishVolume", again.is_ok(), &cause)?;
+    if again.is_ok() {
+        return node.undo_publish("web").await;
+    }
+    // Nothing was published: CSI asks for an undo of what was "successfully setup" alone.
+    drop(node.unpublish("web").await?);
+    Ok(())
 }

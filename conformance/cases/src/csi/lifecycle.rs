@@ -87,21 +87,22 @@ async fn each_repeated_call_succeeds(cx: &mut Cx) -> Result {
 /// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
 #[case(needs = [Creates, Filesystem, Root], judges = ["DRV-020", "DRV-062", "DRV-071"], driver = Shared)]
 async fn call_that_undoes_is_ok_however_often(cx: &mut Cx) -> Result {
-    const TIMES: usize = 5;
+    const TIMES: [&str; 5] =
+        ["the first time", "the second time", "the third time", "the fourth time", "the fifth time"];
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
-    for _ in 0..TIMES {
-        node.unpublish("web").await?.asked("for the fifth time at most").is("DRV-062", &["OK"])?;
+    for time in TIMES {
+        node.unpublish("web").await?.asked(time).is("DRV-062", &["OK"])?;
     }
     if cx.driver_stages() {
-        for _ in 0..TIMES {
-            node.unstage().await?.asked("for the fifth time at most").is("DRV-071", &["OK"])?;
+        for time in TIMES {
+            node.unstage().await?.asked(time).is("DRV-071", &["OK"])?;
         }
     }
     node.detach().await?;
-    for _ in 0..TIMES {
-        cx.delete_volume(&data).await?.asked("for the fifth time at most").is("DRV-020", &["OK"])?;
+    for time in TIMES {
+        cx.delete_volume(&data).await?.asked(time).is("DRV-020", &["OK"])?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use api::storage::PersistentSource;
 use api::{AccessMode, Volume, VolumeMode};
 use harness::census::process::{self, Process};
 use harness::driver::Capabilities;
-use harness::observe;
+use harness::{facts, load, observe};
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
 
@@ -252,16 +252,18 @@ fn remove_below(directory: &Path) {
     }
 }
 
-/// Does blocking work on a thread of its own, and waits for it at most for [`PATIENCE`]: a call to the kernel may hang.
+/// Does blocking work on a thread of its own, and waits for it at most for [`PATIENCE`], longer on a machine that is
+/// overloaded: a call to the kernel may hang.
 pub(crate) async fn in_time<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
+    // A guest does not show how busy its machine is, nor that it emulates the guest.
+    let limit = if facts::in_guest() { PATIENCE * 3 } else { PATIENCE };
+    match load::within(limit, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
-        Err(_) => {
-            Err(StepError::Broken(vec![format!("{name} did not end within {} s.", PATIENCE.as_secs())]))
-        }
+        Err(late) if late.is_cut_short => Err(StepError::Environment(vec![late.to_string()])),
+        Err(_) => Err(StepError::Broken(vec![format!("{name} did not end within {} s.", limit.as_secs())])),
     }
 }

@@ -20,6 +20,8 @@ pub struct Written {
 pub enum Change {
     /// A new file of this size in bytes.
     MadeFile(u64),
+    /// A new symbolic link to this path.
+    MadeLink(PathBuf),
     /// A new directory with its content.
     MadeDirectory,
     /// The content was written.
@@ -37,6 +39,7 @@ impl fmt::Display for Written {
         let path = self.path.display();
         match &self.change {
             Change::MadeFile(bytes) => write!(f, "made the file `{path}` ({bytes} bytes)"),
+            Change::MadeLink(to) => write!(f, "made the link `{path}` to `{}`", to.display()),
             Change::MadeDirectory => write!(f, "made the directory `{path}`"),
             Change::Written => write!(f, "wrote to `{path}`"),
             Change::Replaced => write!(f, "replaced `{path}`"),
@@ -90,6 +93,7 @@ fn change(now: &Metadata, before: Option<&Metadata>, upper: &Path, lower: &Path)
     match before {
         _ if is_whiteout => before.map(|_| Change::Removed),
         None if now.is_dir() => Some(Change::MadeDirectory),
+        None if now.is_symlink() => Some(Change::MadeLink(fs::read_link(upper).unwrap_or_default())),
         None => Some(Change::MadeFile(now.len())),
         Some(before) if before.file_type() != now.file_type() => Some(Change::Replaced),
         Some(before) if now.is_dir() => match is_opaque(upper) {

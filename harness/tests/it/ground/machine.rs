@@ -65,6 +65,7 @@ fn writes_are_reported(kind: &str) -> Result<(), Failed> {
         replaced `<dir>/emptied`
         removed `<dir>/gone`
         replaced `<dir>/link`
+        made the link `<dir>/link to nothing` to `elsewhere`
         made the directory `<dir>/new`
         removed `<dir>/removed`
     "#]]
@@ -91,6 +92,7 @@ pub(crate) fn writes(user_namespace: bool, dir: &Path) {
     fs::remove_file(dir.join("gone")).unwrap();
     fs::remove_file(dir.join("link")).unwrap();
     symlink("elsewhere", dir.join("link")).unwrap();
+    symlink("elsewhere", dir.join("link to nothing")).unwrap();
     fs::create_dir(dir.join("new")).unwrap();
     fs::write(dir.join("new/file"), "new").unwrap();
     fs::remove_dir_all(dir.join("removed")).unwrap();
