@@ -189,12 +189,17 @@ impl Bed {
         left
     }
 
-    /// Makes the calls, up to the first that is not answered within the limit.
+    /// Makes the calls, up to the first that is not answered within the limit. A call may be refused if nothing is mounted at
+    /// its path: what it would undo may have failed.
     async fn call_undo(&self, uses: &Uses, limit: Duration, left: &mut Vec<String>) {
         for (volume, used) in uses {
             for (method, request) in undoing(used) {
+                let path = request["targetPath"].as_str().or(request["stagingTargetPath"].as_str());
+                let path = path.map(PathBuf::from);
+                let is_undone = |path: &Path| mounts_at(path).is_ok_and(|mounts| mounts.is_empty());
                 match tokio::time::timeout(limit, self.call(method, request)).await {
                     Ok(Ok(Ok(_))) => {}
+                    Ok(Ok(Err(_))) if path.as_deref().is_some_and(is_undone) => {}
                     Ok(Ok(Err(status))) => left.push(format!("{method} of {volume}: {}", status.message())),
                     Ok(Err(_)) | Err(_) => {
                         return left.push(format!("{method} of {volume} was not answered"));
