@@ -35,6 +35,7 @@ use crate::exit_code;
 use crate::first_questions;
 use crate::gather::{self, gather};
 use crate::message::{Assignment, Said, Task};
+use crate::program;
 use crate::promises::Judged;
 use crate::report::Reporter;
 use testbed::case::{self, Case, CaseId};
@@ -453,7 +454,8 @@ impl Dispatcher {
         let (mut cases, mut kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.kept).into_iter().unzip();
         cases.dedup();
         if !cases.is_empty() && !self.interrupted {
-            self.reporters.emit(&Event::Kept { cases })?;
+            let run = self.ledger.as_ref().map(|ledger| harness::ledger::run_of(&ledger.path()));
+            self.reporters.emit(&Event::Kept { run: run.unwrap_or_default(), cases })?;
             tokio::select! {
                 () = interrupts.next() => {}
                 _ = join_all(kept.iter_mut().map(Kept::ended)) => {}
@@ -492,17 +494,18 @@ impl Dispatcher {
             since: None,
         };
         if let Err(error) = left {
+            let name = program::name();
             record
                 .hints
-                .push(format!("the janitor could not undo everything ({error:#}): run `volproof sweep`"));
+                .push(format!("the janitor could not undo everything ({error:#}): run `{name} sweep`"));
         }
         record.exit_code = verdict::exit_code(&record);
         record.hints.extend(verdict::hints(&record));
         if is_scratch && record.cases.iter().any(|case| case.status.is_bad()) {
-            let directory = self.plan.directory.display();
+            let (directory, name) = (self.plan.directory.display(), program::name());
             record
                 .hints
-                .push(format!("the logs stay in {directory} until `volproof sweep --reports` removes them"));
+                .push(format!("the logs stay in {directory} until `{name} sweep --reports` removes them"));
         }
         record.since =
             self.plan.earlier.take().map(|(run, earlier)| difference::between(run, &earlier, &record));

@@ -42,6 +42,8 @@ pub enum Event {
     },
     /// All cases have ended, and the sandboxes of failed cases stay until the user ends the run.
     Kept {
+        /// The id of this run: another one may have kept the same cases.
+        run: String,
         /// The cases that did not pass.
         cases: Vec<CaseId>,
     },

@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use super::Reporter;
 use super::junit::headline;
-use super::line::label;
+use super::line::{label, words};
 use crate::event::{CaseReport, Event, RunRecord, Status};
 
 /// The file that annotations belong to.
@@ -79,11 +79,11 @@ fn summary(run: &RunRecord) -> String {
     let mut text =
         format!("### volproof: {} {}\n\n", cell(&run.header.driver), cell(&run.header.driver_version));
     let counts = Status::ALL.iter().filter(|status| run.count(**status) > 0);
-    let counts: Vec<_> = counts.map(|status| format!("{} {status}", run.count(*status))).collect();
+    let counts: Vec<_> = counts.map(|status| format!("{} {}", run.count(*status), words(*status))).collect();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{} cases in {:.1} s: {}\n", run.cases.len(), run.seconds, counts.join(", "));
     if let Some(since) = &run.since {
-        let _ = writeln!(text, "Since `{}`: {}\n", cell(&since.run).replace('`', "'"), since.tally());
+        let _ = writeln!(text, "Since <code>{}</code>: {}\n", plain(&since.run), since.tally());
     }
     if !run.findings.is_empty() {
         text += "| promise | finding | cases | again |\n|---|---|---|---|\n";
@@ -92,20 +92,39 @@ fn summary(run: &RunRecord) -> String {
         let again = run.cases.iter().find(|case| case.id == found.case).map_or("", |case| &case.again);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | `{}` |",
+            "| {} | {} | {} | <code>{}</code> |",
             cell(&found.finding.contract),
             cell(&found.finding.sentence),
             1 + found.also_in.len(),
-            cell(again).replace('`', "'"),
+            plain(again),
         );
     }
     text + "\n"
 }
 
-/// Text for a cell of a table: without line breaks, and with markup escaped.
+/// Text for a cell of a table, with what is between two backticks as code.
 fn cell(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+    let parts: Vec<String> = text.split('`').map(plain).collect();
+    if parts.len().is_multiple_of(2) {
+        return parts.join("&#96;");
+    }
+    let part = |(index, part): (usize, &String)| match index % 2 {
+        0 => part.clone(),
+        _ => format!("<code>{part}</code>"),
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
+/// Text without line breaks, in which nothing is markup. In code between backticks GitHub would show the entities.
+fn plain(text: &str) -> String {
+    let escaped = |letter: char| match letter {
+        '\n' | '\r' => " ".to_owned(),
+        '&' | '<' | '>' | '|' | '`' | '*' | '_' | '~' | '[' | ']' | '\\' | '@' | '#' => {
+            format!("&#{};", u32::from(letter))
+        }
+        letter => letter.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 /// The text after the second `::`, with the three characters escaped that would end it.
@@ -140,7 +159,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("summary.md");
         std::fs::write(&path, "of the step before\n").unwrap();
-        let finding = crate::judge::promise_broken("DRV-060", "NodeUnpublishVolume", "a|b\n<script>");
+        let finding =
+            crate::judge::promise_broken("DRV-060", "NodeUnpublishVolume", "a|b\n<script> `<publish:a_b>`");
         let case = CaseReport::sample("a", Status::Failed).with_findings([finding]);
         let findings = crate::gather::gather(std::slice::from_ref(&case));
         let run = RunRecord { cases: vec![case], findings, ..RunRecord::default() };
@@ -149,6 +169,9 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         assert!(text.starts_with("of the step before\n### volproof"), "{text}");
         let row = text.lines().find(|line| line.starts_with("| DRV-060")).expect("a row");
-        assert!(row.contains("a\\|b &lt;script&gt;") && row.ends_with("`volproof run a` |"), "{row}");
+        assert!(row.contains("a&#124;b &#60;script&#62; <code>&#60;publish:a&#95;b&#62;</code>"), "{row}");
+        assert!(row.ends_with("<code>volproof run a</code> |"), "{row}");
+        assert!(text.contains("1 fail\n"), "{text}");
+        assert_eq!(cell("one ` alone"), "one &#96; alone");
     }
 }

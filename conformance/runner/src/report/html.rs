@@ -11,7 +11,7 @@ use contracts::promise::Strength;
 use harness::manifest::Day;
 use harness::private;
 
-use super::line::{count, label, tried};
+use super::line::{count, tried, words};
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Party, RunFinding};
 use crate::promises::{Counts, Standing};
@@ -84,7 +84,7 @@ fn head(page: &mut String, header: &Header) {
         ("Limits", header.limits.join("; ")),
     ];
     for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
-        let _ = writeln!(page, "<dt>{name}<dd>{}", escape(value));
+        let _ = writeln!(page, "<dt>{name}<dd>{}", prose(value));
     }
     *page += "</dl></details>\n";
 }
@@ -95,7 +95,7 @@ fn start_here(page: &mut String, run: &RunRecord) {
     let _ = writeln!(
         page,
         "<div class=\"box start\"><b>Start here:</b> {}<br><code>{}</code> in <a href=\"#{case}\">{case}</a>",
-        escape(&first.finding.sentence),
+        prose(&first.finding.sentence),
         escape(&first.finding.contract),
         case = escape(first.case.as_str()),
     );
@@ -118,7 +118,7 @@ fn changes(page: &mut String, since: &Since) {
         let _ = writeln!(page, "<details{open}><summary>{}: {word}</summary><ul>", faults.len());
         for fault in faults {
             let (contract, case, sentence) =
-                (escape(&fault.contract), escape(fault.case.as_str()), escape(&fault.sentence));
+                (escape(&fault.contract), escape(fault.case.as_str()), prose(&fault.sentence));
             let _ = writeln!(page, "<li><code>{contract}</code> {sentence} <a href=\"#{case}\">{case}</a>");
         }
         *page += "</ul></details>\n";
@@ -152,10 +152,10 @@ fn finding(page: &mut String, found: &RunFinding) {
         page,
         "<div class=box><b>{}</b><br><span class={class}>{kind}</span> <code>{}</code> {}<br><span class=quiet>{}</span>\
          <details><summary>{}</summary>{}</details></div>",
-        escape(&finding.sentence),
+        prose(&finding.sentence),
         escape(&finding.contract),
         escape(&finding.method),
-        escape(&finding.cites),
+        prose(&finding.cites),
         count(1 + found.also_in.len(), "case"),
         cases.collect::<Vec<_>>().join("<br>"),
     );
@@ -189,14 +189,6 @@ fn cases(page: &mut String, run: &RunRecord) {
     cases.into_iter().for_each(|case| case::write(page, case, &mut room));
 }
 
-fn words(status: Status) -> String {
-    match status {
-        Status::SkippedDriver => "skipped for the driver".to_owned(),
-        Status::SkippedHost => "skipped for the machine".to_owned(),
-        status => label(status).to_lowercase(),
-    }
-}
-
 /// Every promise with its standing, those of the driver first.
 fn promises(page: &mut String, run: &RunRecord) {
     if run.promises.is_empty() {
@@ -221,7 +213,7 @@ fn promises(page: &mut String, run: &RunRecord) {
                 "<dt><span class=\"status {class}\">{}</span><code>{}</code><dd>{strength}{} <span class=quiet>{cases}</span>",
                 record.standing,
                 escape(&record.id),
-                escape(&record.sentence),
+                prose(&record.sentence),
             );
         }
         *page += "</dl></details>\n";
@@ -238,6 +230,19 @@ fn tally(run: &RunRecord) -> String {
         run.seconds,
         parts.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// A sentence, with what is between two backticks as code.
+fn prose(text: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(escape).collect();
+    if parts.len().is_multiple_of(2) {
+        return parts.join("`");
+    }
+    let part = |(index, part): (usize, &String)| match index % 2 {
+        0 => part.clone(),
+        _ => format!("<code>{part}</code>"),
+    };
+    parts.iter().enumerate().map(part).collect()
 }
 
 fn escape(text: &str) -> String {
@@ -275,6 +280,12 @@ mod tests {
         assert!(page.contains("bind &lt;publish:data/web&gt; &amp; &quot;more&quot;"), "{page}");
         let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!elsewhere.contains("http"), "it must open without a network");
+    }
+
+    #[test]
+    fn text_between_backticks_is_code_and_a_single_one_is_none() {
+        assert_eq!(prose("`<a>` is `b`"), "<code>&lt;a&gt;</code> is <code>b</code>");
+        assert_eq!(prose("a ` alone <b>"), "a ` alone &lt;b&gt;");
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Human<W> {
     /// The directory of the run's reports, if one was asked for.
     report: Option<PathBuf>,
     live: Option<Live>,
+    /// Skipped cases that have no line.
+    hidden: usize,
+    /// Whether a case has a line.
+    has_begun: bool,
     /// Findings shown so far, each with the case that it was shown with.
     shown: Vec<(Finding, CaseId)>,
 }
@@ -32,7 +36,7 @@ pub struct Human<W> {
 impl<W: Write> Human<W> {
     /// Writes to `out`, with no line that changes.
     pub fn new(out: W, palette: Palette, verbose: bool) -> Self {
-        Self { out, palette, verbose, report: None, live: None, shown: vec![] }
+        Self { out, palette, verbose, report: None, live: None, hidden: 0, has_begun: false, shown: vec![] }
     }
 
     /// Names the directory of the run's reports.
@@ -51,9 +55,15 @@ impl<W: Write> Human<W> {
         let palette = self.palette;
         // The summary has a line for each reason; a line for each case hides the first results.
         if case.status.is_skip() && !self.verbose {
+            self.hidden += 1;
             return Ok(());
         }
-        writeln!(self.out, "{}", StatusLine(palette, case))?;
+        if !self.has_begun && self.hidden > 0 {
+            let skipped = count(self.hidden, "case");
+            writeln!(self.out, "{:>12} {skipped}, for the reasons at the end", "SKIP")?;
+        }
+        self.has_begun = true;
+        writeln!(self.out, "{}", StatusLine { palette, case, hidden: self.hidden })?;
         if self.verbose {
             writeln!(self.out, "{:13}{}", "", case.proves)?;
         }
@@ -71,7 +81,10 @@ impl<W: Write> Human<W> {
     fn write(&mut self, event: &Event) -> std::io::Result<()> {
         let palette = self.palette;
         match event {
-            Event::RunStarted(header) => writeln!(self.out, "{}", HeaderLines(palette, header))?,
+            Event::RunStarted(header) => {
+                (self.hidden, self.has_begun) = (0, false);
+                writeln!(self.out, "{}", HeaderLines(palette, header))?;
+            }
             Event::CaseStarted { .. } | Event::CaseStep { .. } => return Ok(()),
             Event::CaseFinished(case) => self.case(case)?,
             Event::Interrupted { running, sweep: None } => writeln!(
@@ -88,10 +101,10 @@ impl<W: Write> Human<W> {
                     writeln!(self.out, "  `{} sweep` would find nothing to undo", program::name())?;
                 }
             }
-            Event::Kept { cases } => {
+            Event::Kept { run, cases } => {
                 writeln!(self.out, "  kept until Ctrl-C, for a look from another terminal:")?;
                 for case in cases {
-                    writeln!(self.out, "    {} enter {case}", program::name())?;
+                    writeln!(self.out, "    {} enter {case} --run {run}", program::name())?;
                 }
             }
             Event::RunFinished(run) => {

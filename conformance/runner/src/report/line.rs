@@ -75,6 +75,15 @@ pub fn label(status: Status) -> &'static str {
     }
 }
 
+/// A status in a sentence.
+pub(super) fn words(status: Status) -> String {
+    match status {
+        Status::SkippedDriver => "skipped for the driver".to_owned(),
+        Status::SkippedHost => "skipped for the machine".to_owned(),
+        status => label(status).to_lowercase(),
+    }
+}
+
 /// A line with a word in the twelve columns on the left.
 pub struct Headed<'a> {
     pub palette: Palette,
@@ -122,19 +131,25 @@ impl Display for HeaderLines<'_> {
 }
 
 /// The line of a case: status, time, progress, name, and the reason if the case was skipped.
-pub struct StatusLine<'a>(pub Palette, pub &'a CaseReport);
+pub struct StatusLine<'a> {
+    pub palette: Palette,
+    pub case: &'a CaseReport,
+    /// Skipped cases without a line, which do not count as progress.
+    pub hidden: usize,
+}
 
 impl Display for StatusLine<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self(palette, case) = *self;
+        let Self { palette, case, hidden } = *self;
         let style = palette.of(case.status);
         write!(f, "{style}{:>12}{style:#} ", label(case.status))?;
         match case.status.is_skip() {
             true => write!(f, "{:10} ", "")?,
             false => write!(f, "[{:>7.2}s] ", case.seconds)?,
         }
-        let digits = case.of.to_string().len();
-        write!(f, "({:>digits$}/{}) {}", case.number, case.of, CaseName(palette, case))?;
+        let [number, of] = [case.number, case.of].map(|count| count.saturating_sub(hidden));
+        let digits = of.to_string().len();
+        write!(f, "({number:>digits$}/{of}) {}", CaseName(palette, case))?;
         let party = match case.status {
             Status::SkippedDriver => "driver: ",
             Status::SkippedHost => "host: ",

@@ -151,7 +151,7 @@ fn each_status_has_its_line() {
             Status::Xfail | Status::Xpass => case.reasons = vec!["our issue 41".into()],
             _ => {}
         }
-        StatusLine(Palette::plain(), &case).to_string()
+        StatusLine { palette: Palette::plain(), case: &case, hidden: 0 }.to_string()
     });
     expect![[r#"
         $ volproof run
@@ -357,12 +357,12 @@ fn a_summary_of_one_and_of_none() {
 fn kept_sandbox_is_named_with_its_command() {
     let cases = vec![CaseId::new("csi::a"), CaseId::new("csi::b")];
     check(
-        [Event::Kept { cases }],
+        [Event::Kept { run: "2ae5-af343c98".to_owned(), cases }],
         expect![[r#"
         $ volproof run
           kept until Ctrl-C, for a look from another terminal:
-            volproof enter csi::a
-            volproof enter csi::b
+            volproof enter csi::a --run 2ae5-af343c98
+            volproof enter csi::b --run 2ae5-af343c98
     "#]],
     );
 }
