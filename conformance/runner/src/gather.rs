@@ -26,11 +26,18 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
             let clarity = Clarity::of(case, position);
             // Cases that stop at the same answer of the driver have the same finding.
             let is_same = |known: &RunFinding| {
+                let sentences = [&known.finding.sentence, &finding.sentence];
+                let same = |plain: fn(&str) -> String| {
+                    let [one, other] = sentences.map(|sentence| plain(sentence));
+                    !one.is_empty() && one == other
+                };
                 let both_are_stories =
                     is_story(case, finding) && known.finding.contract == known.case.as_str();
-                let same_sentence = !finding.sentence.is_empty()
-                    && without_names(&known.finding.sentence) == without_names(&finding.sentence);
-                known.finding.key() == finding.key() || both_are_stories && same_sentence
+                let same_call =
+                    known.finding.contract == finding.contract && known.finding.method == finding.method;
+                known.finding.key() == finding.key()
+                    || both_are_stories && same(without_names)
+                    || same_call && same(without_symbols)
             };
             match gathered.iter_mut().find(|(_, known)| is_same(known)) {
                 Some((best, known)) if clarity < *best => {
@@ -57,12 +64,27 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
     gathered.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// A sentence without the names in it, which are other ones in each case: single words in backquotes.
+/// A sentence without the names in it, which are other ones in each case: single words in backquotes, and those in the
+/// symbols of paths.
 fn without_names(sentence: &str) -> String {
     let parts = sentence.split('`').enumerate();
     // A line of a story has several words, and distinguishes one fault from another.
     let is_name = |(place, part): &(usize, &str)| place % 2 == 1 && !part.contains(' ');
-    parts.filter(|part| !is_name(part)).map(|(_, part)| part).collect()
+    parts.filter(|part| !is_name(part)).map(|(_, part)| without_symbols(part)).collect()
+}
+
+/// A sentence without the names in the symbols of paths, which an answer of the driver has as well: `<publish:data/web>`
+/// becomes `<publish>`.
+fn without_symbols(text: &str) -> String {
+    let mut left = String::new();
+    let mut rest = text;
+    while let Some((before, symbol)) = rest.split_once('<') {
+        let Some((symbol, after)) = symbol.split_once('>') else { break };
+        let kind = symbol.split(':').next().unwrap_or_default();
+        left += &format!("{before}<{kind}>");
+        rest = after;
+    }
+    left + rest
 }
 
 /// The calls of a volume's life, in their order.
@@ -180,6 +202,30 @@ mod tests {
         assert!(same("The volumes of `web` are not mounted.", "The volumes of `other` are not mounted."));
         assert!(!same("The volumes of `web` are not mounted.", "The volumes of `web` are not unmounted."));
         assert!(!same("Saw `csi Stage a`.", "Saw `csi Publish a`."));
+    }
+
+    #[test]
+    fn names_in_paths_of_an_answer_make_no_other_finding() {
+        let refused =
+            |path: &str| without_symbols(&format!("NodeUnpublishVolume answers: \"{path}: not empty\"."));
+        assert_eq!(refused("<publish:data/web>"), refused("<publish:data-3/web-3-0>"));
+        assert_ne!(refused("<publish:data/web>"), refused("<stage:data>"));
+        assert_ne!(refused("a < b"), refused("a < c"));
+        let of = |case: &str, path: &str| {
+            let sentence = format!("answers \"{path}: not empty\".");
+            let finding =
+                Finding { cause: sentence.clone(), sentence, contract: "DRV-184".into(), ..finding("") };
+            CaseReport::sample(case, Status::Failed).with_findings([finding])
+        };
+        let found = gather(&[
+            of("a", "<publish:data/web>"),
+            of("b", "<publish:first/next>"),
+            of("c", "<stage:data>"),
+        ]);
+        assert_eq!(found.iter().map(|found| found.also_in.len()).collect::<Vec<_>>(), [1, 0]);
+        // Names of fields tell findings apart.
+        let without = |case: &str, field: &str| of(case, &format!("without `{field}`"));
+        assert_eq!(gather(&[without("a", "volumeId"), without("b", "targetPath")]).len(), 2);
     }
 
     #[test]

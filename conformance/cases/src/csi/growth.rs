@@ -152,6 +152,7 @@ async fn read_only_target_stays_so_when_it_grows(cx: &mut Cx) -> Result {
     node.attach_again().await?;
     node.stage().await?.succeeds()?;
     node.publish_as("web", read_only).await?.succeeds()?;
+    node.is_published("web")?;
     let target = node.target("web");
     // A volume that can be written from the start breaks the promise without any expansion.
     let was_read_only = !can_write(&target);

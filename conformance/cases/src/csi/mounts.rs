@@ -151,6 +151,7 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         if first_is_read_only {
             node.publish("writer").await?.succeeds()?;
         }
+        node.is_published("reader")?;
         let cause = "A target is read-only after another target of the volume was published read-only.";
         cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), cause)?;
         let cause = "A read-only target beside a writable one can be written.";

@@ -69,6 +69,7 @@ async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result
     std::fs::create_dir_all(&target)?;
     let published = node.publish_as("web", read_only).await?;
     if published.is_ok() {
+        node.is_published("web")?;
         let cause = "A read-only target whose directory was there can be written.";
         cx.keeps("DRV-050", "NodePublishVolume", !can_write(&target), cause)?;
     } else {

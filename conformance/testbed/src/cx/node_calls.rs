@@ -308,10 +308,11 @@ impl NodeCalls {
     pub fn set_up(&self, target: &str) -> impl Future<Output = Result> + use<> {
         let (stage, publish, cx) = (self.stage(), self.publish(target), self.cx());
         let (staging, path, caller) = (self.staging(), self.target(target), Location::caller());
+        let step = format!("node.set_up(\"{target}\")");
         async move {
             stage.await?.succeeds()?;
             let published = publish.await?;
-            let doing = cx.shared.begin("looking at what was staged", caller);
+            let doing = cx.shared.begin(&step, caller);
             let is_staged =
                 published.code() != "FailedPrecondition" || !doing.done(mounts_at(&staging))?.is_empty();
             let cause = format!(
@@ -320,12 +321,14 @@ impl NodeCalls {
             );
             cx.keeps("DRV-040", "NodeStageVolume", is_staged || !cx.shared.bed.stages(), &cause)?;
             published.succeeds()?;
-            // The rule of DRV-055 judges the node's calls only, so this one is judged here.
-            let is_device = |there: std::fs::Metadata| there.file_type().is_block_device();
-            let is_there = !mounts_at(&path).is_ok_and(|mounts| mounts.is_empty())
-                || std::fs::metadata(&path).is_ok_and(is_device);
-            cx.keeps("DRV-055", "NodePublishVolume", is_there, NOT_MOUNTED)
+            is_at(&cx, &path, caller)
         }
+    }
+
+    /// Finds that the volume is at a target that was published with OK.
+    #[track_caller]
+    pub fn is_published(&self, target: &str) -> Result {
+        is_at(&self.cx(), &self.target(target), Location::caller())
     }
 
     /// Stages and publishes the volume. The first answer that is not OK.
@@ -452,6 +455,15 @@ impl NodeCalls {
     fn cx(&self) -> Cx {
         Cx { shared: Rc::clone(&self.shared) }
     }
+}
+
+/// Finds that something is at a published path. The rule of DRV-055 judges the node's calls only, and these are a case's.
+fn is_at(cx: &Cx, path: &Path, at: &Location<'_>) -> Result {
+    let is_device = |there: std::fs::Metadata| there.file_type().is_block_device();
+    let is_there = !mounts_at(path).is_ok_and(|mounts| mounts.is_empty())
+        || std::fs::metadata(path).is_ok_and(is_device);
+    let cause = (!is_there).then(|| NOT_MOUNTED.to_owned());
+    cx.shared.claims("DRV-055", "NodePublishVolume", cause, place(at))
 }
 
 pub(super) fn attach_request(fields: &VolumeFields, node: &str) -> Value {
