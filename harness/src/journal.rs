@@ -161,6 +161,11 @@ impl Journal {
         Self { masks: self.masks.clone(), ..beside }
     }
 
+    /// The milliseconds on the clock of its lines.
+    pub fn milliseconds(&self) -> f64 {
+        self.state().started.elapsed().as_secs_f64() * 1e3
+    }
+
     /// The names that its stories use.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols

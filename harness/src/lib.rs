@@ -35,6 +35,7 @@ pub mod api_server;
 pub mod census;
 pub mod cgroup;
 pub mod chore;
+pub mod clock;
 pub mod container;
 pub mod controllers;
 pub mod device_mapper;

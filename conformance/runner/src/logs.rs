@@ -7,13 +7,15 @@ use std::path::Path;
 use harness::masks::Masks;
 use harness::private;
 
+pub mod moments;
+
 /// The logs that a case writes, the most useful first.
 pub const FILES: [&str; 6] =
     ["journal.txt", "driver.log", "manager.log", "kernel.log", "worker.log", "trace.jsonl"];
 
 /// Masks secrets in all logs. Returns an error text for each log that could not be rewritten.
 pub fn hide_secrets(directory: &Path, masks: &Masks) -> Vec<String> {
-    let all = FILES.iter().chain(&["container.log"]);
+    let all = FILES.iter().chain(&["container.log", moments::FILE]);
     let unhidden =
         |file: &&str| masks.hide_in_file(&directory.join(file)).err().map(|error| format!("{file}: {error}"));
     all.copied().filter_map(|file| unhidden(&file)).collect()

@@ -66,6 +66,7 @@ pub(super) async fn ask(
         Some(guests) => guests.run(&assignment, hear, std::future::pending::<()>()).await,
         None => lane::run(&assignment, hear, std::future::pending::<()>()).await,
     };
+    runner::logs::moments::discard(&directory);
     // The driver may have logged its secrets. A log that cannot be read cannot be shown either.
     drop(runner::logs::hide_secrets(&directory, &Masks::of(manifest)));
     match (answer, ended) {

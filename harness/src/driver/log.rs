@@ -2,6 +2,8 @@
 //!
 //! The driver writes to a pipe, which a thread empties into the file: a driver must neither wait for the runtime of the
 //! harness nor fill the machine's disk.
+//!
+//! Beside the log, `driver.times` has the moment at which each part of it was read.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::private;
+use crate::{clock, private};
 
 /// Most bytes that are kept.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -22,6 +24,9 @@ const CHUNK: usize = 64 << 10;
 
 /// Most bytes that one look takes from the pipe, so that a driver that prints without end does not block the reader.
 const TURN: usize = 1 << 20;
+
+/// Most moments that are noted.
+const MOMENTS: u32 = 4096;
 
 /// The bytes at the end that explain most failures.
 const END: u64 = 64 << 10;
@@ -46,6 +51,11 @@ struct Sink {
     path: PathBuf,
     /// The first part, and in the end all that is kept.
     file: File,
+    /// The moments of the first part: a line `MILLISECONDS POSITION` for the bytes from this position on.
+    times: File,
+    noted: u32,
+    /// The bytes of the first part.
+    position: u64,
     /// The bytes that may still be added to the first part.
     room: u64,
     /// The most bytes of each half of the last part.
@@ -67,10 +77,20 @@ impl Log {
 
     fn with_limit(path: &Path, limit: u64) -> io::Result<Log> {
         let file = private::append(path)?;
-        let room = (limit / 2).saturating_sub(file.metadata()?.len());
-        let (path, half) = (path.to_owned(), limit / 4);
-        let sink =
-            Sink { path, file, room, half, last: None, filled: 0, lost: Lost::default(), pipes: vec![] };
+        let position = file.metadata()?.len();
+        let sink = Sink {
+            times: private::append(&path.with_extension("times"))?,
+            noted: 0,
+            position,
+            room: (limit / 2).saturating_sub(position),
+            half: limit / 4,
+            path: path.to_owned(),
+            file,
+            last: None,
+            filled: 0,
+            lost: Lost::default(),
+            pipes: vec![],
+        };
         Ok(Log { sink: Arc::new(Mutex::new(sink)) })
     }
 
@@ -169,6 +189,12 @@ impl Sink {
         let first = usize::try_from(self.room).unwrap_or(usize::MAX).min(bytes.len());
         self.file.write_all(&bytes[..first])?;
         self.room -= first as u64;
+        if first > 0 && self.noted < MOMENTS {
+            self.noted += 1;
+            // The log itself does not depend on it.
+            drop(writeln!(self.times, "{:.3} {}", clock::milliseconds(), self.position));
+        }
+        self.position += first as u64;
         let mut rest = &bytes[first..];
         while !rest.is_empty() {
             if self.last.is_none() {
@@ -252,6 +278,22 @@ mod tests {
         again.write_all(b"three\n").unwrap();
         assert_eq!(log.tail(2), ["two", "three"]);
         assert_eq!((log.lost(), kept(&directory).as_str()), (Lost::default(), "one\ntwo\nthree\n"));
+    }
+
+    #[test]
+    fn moments_of_the_log_are_noted_beside_it() {
+        let before = clock::milliseconds();
+        let (directory, log) = log(1 << 10);
+        let mut pipe = File::from(log.pipe().unwrap());
+        for line in ["one\n", "two\n"] {
+            pipe.write_all(line.as_bytes()).unwrap();
+            log.tail(1);
+        }
+        let times = std::fs::read_to_string(directory.path().join("driver.times")).unwrap();
+        let times: Vec<(&str, &str)> = times.lines().filter_map(|line| line.split_once(' ')).collect();
+        assert_eq!(times.iter().map(|(_, position)| *position).collect::<Vec<_>>(), ["0", "4"]);
+        let first: f64 = times[0].0.parse().unwrap();
+        assert!((before..=clock::milliseconds()).contains(&first), "{first} after {before}");
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use contracts::rule::Rest;
 use harness::census::{Census, Leftover};
-use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
+use harness::kernel_log::{KernelLog, KernelLogError, Message, devices_named, splats};
 use harness::manifest::Sensitive;
 use harness::sandbox::Sandbox;
 use harness::testbed::OtherNode;
 
 use crate::finding::Finding;
 use crate::judge;
-use crate::logs;
+use crate::logs::{self, moments};
 use crate::promises::Judged;
 use testbed::bed::{Bed, Books};
 use testbed::failure::{Breakage, Place, chain};
@@ -215,7 +215,11 @@ impl Aftermath {
 
     /// Reads the kernel's log, writes the journals, and looks for secrets in all logs.
     fn read_records(&mut self, bed: &Bed, orders: &Orders, log: Result<KernelLog, KernelLogError>) {
-        self.read_kernel_log(log, &bed.devices(), &orders.directory);
+        let messages = self.read_kernel_log(log, &bed.devices(), &orders.directory);
+        let zero = harness::clock::milliseconds() - bed.journal.milliseconds();
+        if let Err(error) = moments::write(&orders.directory, &messages, zero) {
+            self.unchecked.push(format!("the moments of the logs: {error}"));
+        }
         if let Err(error) = bed.journal.write(&orders.directory) {
             self.unchecked.push(format!("the journal: {error}"));
         }
@@ -329,14 +333,15 @@ impl Aftermath {
         log: Result<KernelLog, KernelLogError>,
         devices: &BTreeSet<String>,
         directory: &Path,
-    ) {
-        let messages = match log.and_then(|mut log| log.read()) {
-            Ok(messages) => messages,
-            Err(error) => return self.unchecked.push(format!("the kernel's log: {error}")),
-        };
+    ) -> Vec<Message> {
+        let messages = log.and_then(|mut log| log.read()).unwrap_or_else(|error| {
+            self.unchecked.push(format!("the kernel's log: {error}"));
+            vec![]
+        });
         let ours = |named: &BTreeSet<String>| named.iter().any(|device| devices.contains(device));
-        let text: String = (messages.iter())
-            .filter(|message| ours(&devices_named(&message.text)))
+        let about: Vec<Message> =
+            messages.iter().filter(|message| ours(&devices_named(&message.text))).cloned().collect();
+        let text: String = (about.iter())
             .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
             .collect();
         if let Err(error) = logs::keep(directory, "kernel.log", &text) {
@@ -344,6 +349,7 @@ impl Aftermath {
         }
         self.kernel
             .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
+        about
     }
 
     fn scan_for_secrets(&mut self, secrets: &[Sensitive<String>], files: &[&str], directory: &Path) {

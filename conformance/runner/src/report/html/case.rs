@@ -6,8 +6,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::timeline::{CHANGES, MOST, Timeline};
-use super::{command, escape};
+use super::{command, escape, prose};
 use crate::event::CaseReport;
+use crate::logs::moments;
 use crate::program;
 use crate::report::line::label;
 
@@ -31,9 +32,9 @@ pub(super) fn write(page: &mut String, case: &CaseReport, room: &mut usize) {
         open = if bad { " open" } else { "" },
         label = label(case.status),
     );
-    let _ = writeln!(page, "<p>{}</p>", escape(&case.proves).replace("\n\n", "<br>"));
+    let _ = writeln!(page, "<p>{}</p>", prose(&case.proves).replace("\n\n", "<br>"));
     if !case.reasons.is_empty() {
-        let _ = writeln!(page, "<p class=quiet>{}</p>", escape(&case.reasons.join("; ")));
+        let _ = writeln!(page, "<p class=quiet>{}</p>", prose(&case.reasons.join("; ")));
     }
     if bad {
         failure(page, case, room);
@@ -47,8 +48,8 @@ fn failure(page: &mut String, case: &CaseReport, room: &mut usize) {
         let _ = writeln!(
             page,
             "<p><b>{}</b><br><span class=quiet>{}</span></p>",
-            escape(&finding.sentence),
-            escape(&finding.cites)
+            prose(&finding.sentence),
+            prose(&finding.cites)
         );
     }
     let before: Vec<String> = case.after.iter().map(ToString::to_string).collect();
@@ -103,7 +104,7 @@ fn breakage(page: &mut String, case: &CaseReport) {
         _ => {}
     }
     if broken.expected.is_none() || case.findings.is_empty() {
-        broken.cause.iter().for_each(|cause| _ = writeln!(page, "<p>{}</p>", escape(cause)));
+        broken.cause.iter().for_each(|cause| _ = writeln!(page, "<p>{}</p>", prose(cause)));
     }
     if let Some(event) = &broken.event {
         let _ = writeln!(page, "<p>The first event of a pod: <code>{}</code></p>", escape(event));
@@ -118,7 +119,9 @@ fn list(page: &mut String, title: &str, lines: &[String]) {
 }
 
 fn timeline(page: &mut String, id: &str, logs: &Path, room: &mut usize) {
-    let Some(timeline) = Timeline::of(&logs.join("trace.jsonl"), MOST.min(*room)) else { return };
+    let most = MOST.min(*room);
+    let Some(timeline) = Timeline::of(&logs.join("trace.jsonl"), most) else { return };
+    let timeline = timeline.with_logs(&moments::read(logs), most);
     *room -= timeline.marks();
     drawing(page, id, &timeline);
     let title = match timeline.earlier {

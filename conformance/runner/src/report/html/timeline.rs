@@ -14,13 +14,16 @@ use contracts::witnessed::{Found, Kind, Unexplained};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::logs::moments::{Moment, Printer};
+
 /// The most marks that are drawn of one case. The trace itself has all of them.
 pub(super) const MOST: usize = 5000;
 
 /// The most changes of the mount table that are listed of one case.
 pub(super) const CHANGES: usize = 40;
 
-const LANES: [&str; 7] = ["case", "cluster", "node", "calls", "kernel", "files", "process"];
+const LANES: [&str; 9] =
+    ["case", "cluster", "node", "calls", "kernel", "files", "process", "driver log", "kernel log"];
 const CASE: usize = 0;
 const CLUSTER: usize = 1;
 const NODE: usize = 2;
@@ -28,6 +31,8 @@ const CALLS: usize = 3;
 const KERNEL: usize = 4;
 const FILES: usize = 5;
 const PROCESS: usize = 6;
+const DRIVER_LOG: usize = 7;
+const KERNEL_LOG: usize = 8;
 
 /// The data that the page draws.
 #[derive(Debug, Serialize)]
@@ -85,6 +90,29 @@ impl Timeline {
         let Drawing { events, mounted, kernel, earlier, .. } = drawing;
         let is_empty = events.is_empty() && kernel.is_empty();
         (!is_empty).then_some(Self { lanes: LANES, events, mounted, kernel: kernel.into(), earlier, is_cut })
+    }
+
+    /// Adds the lines of the logs, with at most so many marks altogether. A line that came during a call is linked to the
+    /// last call that had begun.
+    pub(super) fn with_logs(mut self, moments: &[Moment], most: usize) -> Self {
+        let room = most.saturating_sub(self.events.len());
+        let calls = self.events.iter().enumerate().filter(|(_, event)| event.2 == CALLS);
+        let calls: Vec<(usize, f64, f64)> =
+            calls.map(|(index, call)| (index, call.0, call.0 + call.1)).collect();
+        let during = |at: f64| calls.iter().rev().find(|(_, start, end)| (*start..=*end).contains(&at));
+        let lines = moments.iter().take(room).map(|Moment { t_ms, of, text }| {
+            let lane = match of {
+                Printer::Driver => DRIVER_LOG,
+                Printer::Kernel => KERNEL_LOG,
+            };
+            let cause = during(*t_ms).and_then(|(index, ..)| i64::try_from(*index).ok());
+            // A driver may print before the trace begins.
+            Point((t_ms.max(0.0) * 1e3).round() / 1e3, 0.0, lane, "log", text.clone(), cause.unwrap_or(-1))
+        });
+        let lines: Vec<Point> = lines.collect();
+        self.is_cut |= moments.len() > room;
+        self.events.extend(lines);
+        self
     }
 
     /// The number of marks.
@@ -307,6 +335,23 @@ mod tests {
         let shown = "2.0 ms  + /a  =  ext4 /dev/loop0 (rw)   by the driver, during NodeStageVolume";
         assert_eq!(timeline.kernel[0].trim(), shown);
         assert_eq!(timeline.kernel[2].trim(), "3.0 ms  - /b   by the driver, during NodeStageVolume");
+    }
+
+    #[test]
+    fn line_of_a_log_is_linked_to_the_call_under_way() {
+        let lines = [
+            contracts::recording::header(),
+            r#"{"seq":1,"t_ms":1.0,"ev":"rpc_start","id":7,"method":"NodeStageVolume","req":{}}"#.into(),
+            r#"{"seq":2,"t_ms":5.0,"ev":"rpc_end","id":7,"method":"NodeStageVolume","code":"OK","message":"","dur_ms":4.0}"#.into(),
+        ];
+        let moment = |t_ms: f64, of: Printer| Moment { t_ms, of, text: format!("at {t_ms}") };
+        let moments =
+            [moment(-2.0, Printer::Driver), moment(3.0, Printer::Driver), moment(4.0, Printer::Kernel)];
+        let drawn = timeline(&lines.join("\n")).unwrap().with_logs(&moments, 3);
+        let json: Value = serde_json::from_str(&drawn.json()).unwrap();
+        assert_eq!(json["events"][1], serde_json::json!([0.0, 0.0, DRIVER_LOG, "log", "at -2", -1]));
+        assert_eq!(json["events"][2], serde_json::json!([3.0, 0.0, DRIVER_LOG, "log", "at 3", 0]));
+        assert_eq!((drawn.marks(), drawn.is_cut), (3, true), "there is no room for the third line");
     }
 
     #[test]
