@@ -14,6 +14,7 @@ mod probe;
 
 pub use crate::standing::{Standing, in_guest, is_root, standing};
 pub(crate) use probe::program;
+pub use probe::search_path;
 
 /// Something that a case can need of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -90,6 +90,16 @@ fn missing_tool_of_fake_csi_is_no_failure_of_a_case() {
 
 #[test]
 #[serial]
+fn tools_are_found_where_the_path_of_su_does_not_lead() {
+    if !has_root() {
+        return;
+    }
+    let ended = Volproof::new().env("PATH", "/usr/local/bin:/usr/bin:/bin").args("run").arg(CASE).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+#[serial]
 fn full_directory_for_temporary_files_is_named() {
     if !has_root() {
         return;

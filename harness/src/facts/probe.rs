@@ -1,5 +1,6 @@
 //! One probe a fact. Each undoes what it did before it answers, and leaves the namespaces of this process alone.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -165,9 +166,18 @@ fn made_and_mounted(fstype: &str, install: &str) -> Answer {
 
 /// The path of a program, also where an ordinary user's PATH does not look.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// This user's PATH, and then the system's directories: `su` leaves root without those of `mkfs` and `mount.nfs`.
+pub fn search_path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|path| path.is_file())
+    let missing: Vec<PathBuf> = system.into_iter().filter(|directory| !all.contains(directory)).collect();
+    all.extend(missing);
+    // They came from such a list, or have no colon.
+    std::env::join_paths(all).unwrap_or(path)
 }
 
 fn file_system(fstype: &str) -> Answer {

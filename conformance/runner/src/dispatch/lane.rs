@@ -79,6 +79,8 @@ async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, Ow
     let log = private::create(&assignment.orders.directory.join("worker.log"))?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("__worker").stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+    // Driver and node inherit it.
+    command.env("PATH", harness::facts::search_path());
     // A terminal's Ctrl-C is for the run alone: it ends its workers itself.
     command.process_group(0).kill_on_drop(true);
     let mut pairs = vec![(report_write.as_raw_fd(), REPORT_FD), (lifeline_read.as_raw_fd(), LIFELINE_FD)];
