@@ -94,6 +94,7 @@ impl Files {
         }
         for pod in &pods {
             manifest::check_pod(pod).map_err(|(_, bad)| bad)?;
+            check_mounts(pod)?;
             claims_are_there(pod, of_kind("PersistentVolumeClaim"))?;
         }
         let mut files = Self {
@@ -217,6 +218,34 @@ fn required_of(claim: &Claim) -> Result<(), Bad> {
     };
     let what = format!("no API server takes PersistentVolumeClaim `{}`: {missing}", claim.meta.name);
     Err(Bad::at(0, what))
+}
+
+/// Refuses a pod whose containers have a volume nowhere, or two at one path, as an API server does.
+fn check_mounts(pod: &Value) -> Result<(), Bad> {
+    let entries = |of: &Value, key: &str| of.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    for (kind, container) in ["initContainers", "containers"]
+        .into_iter()
+        .flat_map(|kind| entries(&pod["spec"], kind).into_iter().map(move |container| (kind, container)))
+    {
+        for (list, field) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
+            let mut seen = BTreeSet::new();
+            for entry in entries(&container, list) {
+                let path = text(&entry, &format!("/{field}")).to_owned();
+                let wrong = match (path.is_empty(), seen.insert(path.clone())) {
+                    (true, _) => "is missing".to_owned(),
+                    (false, false) => format!("is `{path}` a second time"),
+                    (false, true) => continue,
+                };
+                let (pod, container, volume) =
+                    (manifest::name(pod), text(&container, "/name"), text(&entry, "/name"));
+                let what = format!(
+                    "no API server takes Pod `{pod}`: `spec.{kind}[{container}].{list}[{volume}].{field}` {wrong}"
+                );
+                return Err(Bad::at(0, what));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an unknown kind.
@@ -382,6 +411,23 @@ spec:
             assert_eq!(name, "1.yaml");
             assert!(bad.what.starts_with("no API server takes PersistentVolumeClaim `data`"), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn volume_without_a_path_or_at_a_used_one_is_refused() {
+        let mount = "{name: d, mountPath: /d}";
+        for (other, wrong) in [
+            ("{name: d}".to_owned(), "volumeMounts[d].mountPath` is missing"),
+            (format!("{mount}, {mount}"), "volumeMounts[d].mountPath` is `/d` a second time"),
+        ] {
+            let pod = POD.replace(mount, &other);
+            let (name, bad) = files(&[&pod, CLAIM]).map(|_| ()).expect_err("an API server refuses it");
+            assert_eq!(name, "0.yaml");
+            assert!(bad.what.ends_with(wrong), "{bad:?}");
+        }
+        let device = POD.replace("volumeMounts: [{name: d, mountPath: /d}]", "volumeDevices: [{name: d}]");
+        let (_, bad) = files(&[&device, CLAIM]).map(|_| ()).expect_err("an API server refuses it");
+        assert!(bad.what.ends_with("volumeDevices[d].devicePath` is missing"), "{bad:?}");
     }
 
     #[test]

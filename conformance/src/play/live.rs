@@ -13,6 +13,9 @@ use super::world::World;
 use testbed::dead_end::{Following, Search};
 use testbed::failure::chain;
 
+/// In place of the path of an image's volume, which the runtime of a container mounts.
+pub(super) const NO_IMAGE: &str = "an image, and no image is pulled here";
+
 /// The time for pods to be gone.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -98,7 +101,8 @@ impl World {
         for pod in &self.pods {
             for (name, volume) in self.node_of(pod).mounted_volumes(pod).await.unwrap_or_default() {
                 let path = volume.mounted.path.display().to_string();
-                lines.push(format!("  {pod}/{name}  {path}"));
+                let shown = if path.is_empty() { NO_IMAGE } else { &path };
+                lines.push(format!("  {pod}/{name}  {shown}"));
             }
         }
         lines

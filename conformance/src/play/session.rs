@@ -14,6 +14,7 @@ use testbed::message::Orders;
 
 use super::containers::Containers;
 use super::files::Files;
+use super::live::NO_IMAGE;
 use super::other_node::OTHER;
 use super::world::World;
 use super::{CHANGED, ENOUGH, TRACE, write};
@@ -168,16 +169,15 @@ impl Session<'_> {
             }
         }
         self.tell_news().await;
-        let head = if lacking.is_empty() {
-            "all pods have their volumes"
-        } else {
-            "not all pods have their volumes"
+        let paths = self.world.volume_paths().await;
+        let head = match (lacking.is_empty(), paths.iter().any(|line| line.ends_with(NO_IMAGE))) {
+            (true, false) => "all pods have their volumes",
+            (true, true) => "all pods have their volumes, but for those of images",
+            (false, _) => "not all pods have their volumes",
         };
         self.print(head);
         lacking.iter().for_each(|line| self.print(format!("  {line}")));
-        for line in self.world.volume_paths().await.into_iter().chain(given) {
-            self.print(line);
-        }
+        paths.into_iter().chain(given).for_each(|line| self.print(line));
         if !lacking.is_empty() {
             self.played.failures.push(format!("{head}: {}", lacking.join("; ")));
         }
