@@ -109,6 +109,8 @@ pub(super) fn kind(kernel: Chosen, contents: Contents, init: &[&str]) -> Result<
     let failed = |chain: Vec<String>| Exit::environment("cannot build a guest").details(chain);
     let outfit = Outfit { packages: kernel.packages, program, files };
     let fitted = outfit.build_or_reuse(&cache).map_err(|error| failed(chain(&error)))?;
+    let archive = std::fs::metadata(fitted.initramfs()).map_err(|error| failed(chain(&error)))?;
+    fits_into_memory(archive.len() >> 20)?;
     let boot = boot(&fitted, qemu, init);
     let boot = Boot { root: root.as_ref().map(RootDisk::path), within, ..boot };
     let kept = cache.dir("guests").map_err(|error| failed(chain(&error)))?.join("accelerator");
@@ -117,6 +119,20 @@ pub(super) fn kind(kernel: Chosen, contents: Contents, init: &[&str]) -> Result<
     // Snapshots of guests with a driver's root go with that.
     let machine = Machine::new(boot, root.as_ref().map_or(&fitted.dir, RootDisk::dir));
     Ok(Kind { machine, fitted: Arc::new(fitted), root: root.map(Arc::new), verdict })
+}
+
+/// Refuses an archive that the guest's kernel could not unpack: archive and files are in memory together then.
+fn fits_into_memory(mib: u64) -> Result<(), Exit> {
+    let most = u64::from(MEMORY) / 2;
+    if mib <= most {
+        return Ok(());
+    }
+    let what =
+        format!("cannot boot a guest: its files have {mib} MiB, and at most {most} MiB fit into its memory");
+    Err(Exit::environment(what).hint(
+        "`files` below `[guest]` in the manifest have to be fewer or smaller; a driver with a `root` or an `image` has \
+         them on a disk",
+    ))
 }
 
 fn boot(fitted: &BuiltGuest, qemu: PathBuf, init: &[&str]) -> Boot {
@@ -210,5 +226,18 @@ pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>
             Err(Exit::usage(format!("there is no `{}` to put into the guest", missing.display())))
         }
         None => Ok(files),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_do_not_fit_into_a_guest_are_refused_before_it_boots() {
+        assert!(fits_into_memory(512).is_ok());
+        let refused = fits_into_memory(770).map_err(|exit| (exit.message, exit.hint.is_some()));
+        let what = "cannot boot a guest: its files have 770 MiB, and at most 512 MiB fit into its memory";
+        assert_eq!(refused, Err((what.to_owned(), true)));
     }
 }
