@@ -197,7 +197,7 @@ fn unknown_name_to_explain_has_the_nearest() {
                    DRV-009
                    DRV-019
 
-          hint: `volproof explain` lists the names of promises, invariants and needs, `volproof list` the cases
+          hint: `volproof explain` lists promises, invariants, needs and words of reports, `volproof list` the cases
     "#]],
     );
 }
@@ -255,9 +255,9 @@ fn lines_fit_the_terminal() {
                        DRV-009
                        DRV-019
 
-              hint: `volproof explain` lists the
-              names of promises, invariants and
-              needs, `volproof list` the cases
+              hint: `volproof explain` lists
+              promises, invariants, needs and words
+              of reports, `volproof list` the cases
         "#]],
     );
 }
@@ -417,6 +417,18 @@ fn completions_manual_and_words_are_there() {
     assert!(said(&["explain", "leaves groups"]).starts_with("LeavesGroups "));
     let both = said(&["explain", "lanes", "DRV-055"]);
     assert!(both.contains("a word in reports") && both.contains("DRV-055   binds the driver"), "{both}");
+    assert!(said(&["explain", "nfsd"]).contains("volproof doctor"));
+    let words = said(&["explain"]).split_once("Words in reports\n").expect("they are listed").1.to_owned();
+    let words: Vec<&str> = words.lines().map_while(|line| line.strip_prefix("  ")).collect();
+    assert!(words.len() > 30, "{words:?}");
+    let explained = said(&[&["explain"], words.as_slice()].concat());
+    words
+        .iter()
+        .for_each(|word| assert!(explained.contains(&format!("{word}   a word in reports")), "{word}"));
+    let unknown = Volproof::new().args("list --promisses").run();
+    assert!(unknown.stderr.contains("'--promises'"), "{}", unknown.told());
+    let unlike = Volproof::new().args("explain --promises").run();
+    assert!(!unlike.stderr.contains("as a value"), "{}", unlike.told());
     let misspelled = Volproof::new().arg("rnu").run();
     assert_eq!(misspelled.code, Some(2));
     assert!(misspelled.stderr.contains("similar subcommand exists: 'run'"), "{}", misspelled.told());

@@ -292,6 +292,10 @@ fn printed(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> u8 {
 
 /// Ends as clap does for a wrong command line, and also suggests a command with two letters swapped.
 fn refuse(mut error: clap::Error) -> ! {
+    if error.get(ContextKind::SuggestedArg).is_none() {
+        // A name that only looks like a flag is rare, and `-- --flag` is a filter that selects nothing.
+        error.remove(ContextKind::Suggested);
+    }
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.clone(),
         _ => end(&error),

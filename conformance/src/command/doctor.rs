@@ -24,7 +24,10 @@ pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
     say!("");
     if !facts.has(Fact::Root) {
         let rootless = possible(facts, &all, &[Fact::Root]);
-        say!("{rootless} of {} can run here with a driver that needs no root,", count(all.len(), "case"));
+        say!(
+            "{rootless} of {} can run here with fake-csi, which needs no root then,",
+            count(all.len(), "case")
+        );
     }
     say!(
         "{whatever} of {} can run here with any driver; what the driver can do, `run` asks it",

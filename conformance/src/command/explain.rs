@@ -11,6 +11,7 @@ use harness::manifest::Sabotage;
 use super::{Exit, nearest_lines};
 use crate::terminal::say;
 use runner::exit_code;
+use runner::program;
 use runner::registry::{self, Entry};
 use runner::select;
 use testbed::case::{self, Case, CaseId};
@@ -55,6 +56,8 @@ fn overview() -> String {
     manager::CLUSTER.iter().for_each(|rule| text += &format!("  {}  {}\n", rule.id, rule.sentence));
     text += "\nNeeds of cases\n";
     Need::ALL.iter().for_each(|need| text += &format!("  {:<15} {}\n", need.name(), need.help()));
+    text += "\nWords in reports\n";
+    words::all().for_each(|word| text += &format!("  {word}\n"));
     text + "\n`volproof list` has the cases.\n"
 }
 
@@ -164,7 +167,7 @@ fn address(seen_in: &str) -> String {
 fn command(sabotage: Sabotage) -> String {
     let cases = registry::cases_that_see(sabotage);
     let id = cases.first().map(|case| case.id().to_string()).unwrap_or_default();
-    format!("volproof run --sabotage {} {id}", sabotage.name())
+    format!("{} run --sabotage {} {id}", program::name(), sabotage.name())
 }
 
 fn judged_by_rule(rule: &Rule) -> String {
@@ -196,6 +199,6 @@ fn unknown(name: &str) -> Exit {
     Exit::new(exit_code::NOTHING_RAN, format!("nothing here is called `{name}`"))
         .details(nearest_lines(&nearest))
         .hint(
-            "`volproof explain` lists the names of promises, invariants and needs, `volproof list` the cases",
+            "`volproof explain` lists promises, invariants, needs and words of reports, `volproof list` the cases",
         )
 }

@@ -14,7 +14,7 @@ use harness::manifest::{Manifest, ManifestError};
 
 use super::Exit;
 use crate::terminal::say;
-use runner::exit_code;
+use runner::{exit_code, program};
 
 /// Write a commented driver.toml.
 #[derive(Debug, Args)]
@@ -190,7 +190,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     } else {
         "look at `command`, then run"
     };
-    say!("wrote {path}\n\n  next: {next}\n    volproof run --driver {path}");
+    say!("wrote {path}\n\n  next: {next}\n    {} run --driver {path}", program::name());
     Ok(exit_code::OK)
 }
 
