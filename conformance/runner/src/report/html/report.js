@@ -85,8 +85,10 @@ const draw = (box, data, zoom) => {
   const height = tops.at(-1) + ROW * heights.at(-1) + 8;
   chart.replaceChildren();
   const svg = make("svg", { width: LEFT + width + 48, height, role: "group", "aria-label": "events over time" }, chart);
-  for (let i = 0; i <= 8 * zoom; i++) {
-    const at = end * i / (8 * zoom);
+  // Room for a label at each line.
+  const ticks = Math.max(1, Math.floor(width / 80));
+  for (let i = 0; i <= ticks; i++) {
+    const at = end * i / ticks;
     make("text", { x: x(at) - 10, y: 13, class: "quiet" }, svg).textContent = `${Math.round(at)} ms`;
     make("line", { x1: x(at), x2: x(at), y1: TOP - 4, y2: height, stroke: "var(--line)" }, svg);
   }
