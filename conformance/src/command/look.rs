@@ -85,7 +85,8 @@ pub(super) async fn ask(
 fn refused_in_guest(mut refusal: Refusal) -> Exit {
     if refusal.driver_has_ended {
         let hint = "a guest has the driver's program with its libraries, and nothing else of this machine: `files` \
-                    below `[guest]` in the manifest puts other files and directories into it";
+                    below `[guest]` in the manifest puts other files and directories into it; it starts in `/`, so that a \
+                    path in `command` has to be written in full, if `directory` names no other";
         refusal.hint = Some(hint.to_owned());
     }
     refused(refusal)
