@@ -43,7 +43,7 @@ const FINISH: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum JanitorError {
     /// It could not be started.
-    #[error("cannot start the janitor")]
+    #[error("cannot start `/proc/self/exe`, the janitor of this run")]
     Start(#[source] io::Error),
     #[error("cannot use the ledger")]
     Ledger(#[from] LedgerError),
