@@ -230,6 +230,14 @@ impl DriverError {
                  `host_paths = [\"/tmp/data\"]`",
                 )
             }
+            Self::Exited { tail, .. }
+                if tail.iter().any(|line| line.contains("No such file or directory")) =>
+            {
+                Some(
+                    "a path after the program is relative to the current directory; `directory = \".\"` in the manifest \
+                     starts the driver in that of the manifest",
+                )
+            }
             Self::Exited { tail, .. } if tail.is_empty() => {
                 Some("it printed nothing; start its command by hand, with a more detailed log")
             }

@@ -130,6 +130,14 @@ async fn driver_that_got_its_socket_is_given_more_time() {
     }
 }
 
+#[tokio::test]
+async fn driver_that_does_not_find_a_file_is_told_where_it_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = start(options(directory.path(), "cat no-such-driver.py")).await.unwrap_err();
+    assert!(matches!(error, DriverError::Exited { .. }), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("directory = ")), "{:?}", error.hint());
+}
+
 #[test]
 fn exit_is_described_in_two_words() {
     assert_eq!(Exit::Signal(9).to_string(), "signal 9");
