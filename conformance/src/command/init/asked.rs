@@ -1,6 +1,7 @@
 //! A manifest from a driver's own answers: the driver is started, asked the first questions, and ended again.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use harness::facts::{self, Facts};
 use harness::manifest::Manifest;
@@ -63,6 +64,9 @@ fn written(manifest: &Manifest, abilities: &Abilities) -> String {
         let words: Vec<String> = manifest.command.iter().map(|word| quoted(word)).collect();
         let _ = writeln!(text, "command = [{}]", words.join(", "));
     }
+    if let Some(here) = directory(manifest) {
+        let _ = writeln!(text, "# Words after the program name files there.\ndirectory = {}", quoted(&here));
+    }
     text.push_str("\n[volume]\n");
     for (key, refusal) in [("file_system", &abilities.no_filesystem), ("block", &abilities.no_block)] {
         if let Some(why) = refusal {
@@ -71,4 +75,26 @@ fn written(manifest: &Manifest, abilities: &Abilities) -> String {
     }
     let _ = writeln!(text, "# fs_types = [\"ext4\", \"xfs\"]\n# size = \"64MiB\"");
     text
+}
+
+/// The current directory, if words of the command are paths in it: a run may begin elsewhere.
+fn directory(manifest: &Manifest) -> Option<String> {
+    let is_path = |word: &String| !word.starts_with(['/', '-']) && Path::new(word).exists();
+    let named = manifest.image.is_none() && manifest.command.iter().skip(1).any(is_path);
+    let here = named.then(std::env::current_dir)?.ok()?;
+    Some(here.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_in_the_current_directory_is_found_from_elsewhere() {
+        let of = |command: &str| directory(&Manifest::from_command(command).expect("a command"));
+        let here = std::env::current_dir().expect("a directory").to_string_lossy().into_owned();
+        assert_eq!(of("python3 Cargo.toml {endpoint}"), Some(here));
+        assert_eq!(of("./Cargo.toml --endpoint={endpoint}"), None);
+        assert_eq!(of("python3 /etc/hosts {endpoint}"), None);
+    }
 }
