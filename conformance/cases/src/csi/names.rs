@@ -303,7 +303,7 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
         let mut refused = node.refusal("web").await?;
         if refused.is_some() && lost.is_empty() {
             // What passes by itself is another fault: what was known of a device before it was used again, for example.
-            tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
+            cx.waits(BEFORE_ANOTHER_TRY).await;
             refused = node.refusal("web").await?;
         }
         lost.extend(refused.map(|refused| (refused.method().to_owned(), refused.code().to_owned())));

@@ -20,7 +20,7 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
     let first = cx.snapshot("one", &data).await?;
     if first.said["creationTime"].as_str().is_some_and(|time| !time.contains('.')) {
         // The driver counts in seconds: within the same one another moment would look like this one.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        cx.waits(Duration::from_secs(1)).await;
     }
     let request = cx.snapshot_request("one", &data);
     let again = cx.take("CreateSnapshot", request.clone()).await?.asked("of a name that its volume has");

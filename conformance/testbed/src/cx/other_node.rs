@@ -28,6 +28,14 @@ impl Cx {
         }
     }
 
+    /// Waits by the machine's clock, which no time of the cluster moves: a driver may count in seconds, and a kernel may
+    /// need a moment for what passes by itself.
+    #[track_caller]
+    pub fn waits(&self, time: Duration) -> impl Future<Output = ()> {
+        self.shared.begin(&format!("cx.waits({} s)", time.as_secs()), Location::caller());
+        tokio::time::sleep(time)
+    }
+
     /// Lets so much time pass at once, in the cluster and on its nodes: what waits for so long is over.
     #[track_caller]
     pub fn time_passes(&self, by: Duration) -> impl Future<Output = Result> {
