@@ -136,7 +136,11 @@ fn end_of(mut run: Child, directory: tempfile::TempDir, moment: &str) -> Ended {
 /// Kills a role at each moment, lets `after` clean up if that is needed, and compares.
 ///
 /// `after` returns whether it has seen the situation that the test is about; kills go on until it has.
-fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Residue, &str) -> bool) {
+fn kill_at_each_moment(
+    mode: Mode,
+    role: Role,
+    mut after: impl FnMut(u32, &mut Child, &Residue, &str) -> bool,
+) {
     if !has_root() {
         return;
     }
@@ -156,7 +160,7 @@ fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Resid
         let report = if matches!(role, Role::Run | Role::Janitor) { "" } else { REPORT };
         let (mut run, directory) = ground.run().args(report).env(name, &mark).start();
         let hit = kill_one(&mut run, &mark, role, moment);
-        seen |= after(killed, &before, &mark);
+        seen |= after(killed, &mut run, &before, &mark);
         let what = format!("{role:?} killed {moment:?} after the start");
         let ended = end_of(run, directory, &what);
         let mut left = settle(&before, &mark, PATIENCE);
@@ -181,13 +185,12 @@ fn reasons_of_janitors() -> Vec<String> {
 /// Every other time the run is killed with its janitor, so that only `sweep` is left to clean up. That something is
 /// left for it at least once is the control of these tests.
 fn kill_the_janitor(mode: Mode) {
-    kill_at_each_moment(mode, Role::Janitor, |round, before, mark| {
+    kill_at_each_moment(mode, Role::Janitor, |round, run, before, mark| {
         if round % 2 == 0 {
             return false;
         }
-        for run in Process::marked(mark).into_iter().filter(|process| process.role == Role::Run) {
-            run.kill();
-        }
+        // A thread of it that is in the kernel holds the lock of the run for longer than its mark can be seen.
+        run.kill().and_then(|()| run.wait()).expect("the run can be killed and waited for");
         // Namespaces end by themselves, with their processes; the leftovers after that are in the ledger. Any run that starts
         // now sweeps them as well: they are looked at before anything else is waited for.
         let deadline = Instant::now() + PATIENCE;
@@ -206,7 +209,7 @@ macro_rules! killed {
         $(#[test]
         #[serial]
         fn $name() {
-            kill_at_each_moment(Mode::$mode, Role::$role, |_, _, _| true);
+            kill_at_each_moment(Mode::$mode, Role::$role, |_, _, _, _| true);
         })+
     };
 }

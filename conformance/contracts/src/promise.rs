@@ -124,6 +124,21 @@ const fn advice(id: &'static str, sentence: &'static str, reason: &'static str, 
     Promise { id, sentence, strength: Strength::Advice, harm: Harm::Other, basis, seen_in }
 }
 
+impl Harm {
+    /// Why findings about it stand before others of their strength.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Data => {
+                Some("it can cost a user data, and so stands first among the findings of its strength")
+            }
+            Self::Plugin => {
+                Some("it can end the plugin or give a secret away, and stands before others of its strength")
+            }
+            Self::Other => None,
+        }
+    }
+}
+
 impl Promise {
     const fn costs(self, harm: Harm) -> Self {
         Self { harm, ..self }

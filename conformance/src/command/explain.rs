@@ -3,7 +3,7 @@
 mod words;
 
 use clap::Args;
-use contracts::promise::{Harm, Promise};
+use contracts::promise::Promise;
 use contracts::rule::Rule;
 use contracts::{manager, promise};
 use harness::manifest::Sabotage;
@@ -122,13 +122,7 @@ fn explain_contract(name: &str) -> Option<String> {
 fn explain_promise(entry: &Entry) -> String {
     let Promise { id, sentence, strength, harm, basis, seen_in } = entry.promise;
     let mut text = format!("{id}   binds the driver\n\n  {sentence}\n\n  {strength}: {basis}\n");
-    text += match harm {
-        Harm::Data => "\n  it can cost a user data, and so stands first among the findings of its strength\n",
-        Harm::Plugin => {
-            "\n  it can end the plugin or give a secret away, and stands before others of its strength\n"
-        }
-        Harm::Other => "",
-    };
+    text += &harm.reason().map(|reason| format!("\n  {reason}\n")).unwrap_or_default();
     if !seen_in.is_empty() {
         text += "\n  broken before, or tested elsewhere\n";
         seen_in.iter().for_each(|seen_in| text += &format!("    {}\n", address(seen_in)));

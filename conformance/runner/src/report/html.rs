@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use contracts::promise::Strength;
+use contracts::promise::{self, Strength};
 use harness::manifest::Day;
 use harness::private;
 
@@ -67,7 +67,7 @@ fn head(page: &mut String, header: &Header) {
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\
          <title>volproof: {title}</title>\n<style>{STYLE}</style></head>\n<body><main>\n<h1>{title}</h1>\n\
-         <p class=quiet>volproof {} · <time data-unix={now}>{} (UTC)</time></p>\n<details><summary>driver and machine</summary><dl>",
+         <p class=quiet>volproof {}, report written <time data-unix={now}>{} (UTC)</time></p>\n<details><summary>driver and machine</summary><dl>",
         env!("CARGO_PKG_VERSION"),
         Day::of(SystemTime::now()),
     );
@@ -99,6 +99,9 @@ fn start_here(page: &mut String, run: &RunRecord) {
         escape(&first.finding.contract),
         case = escape(first.case.as_str()),
     );
+    if let Some(reason) = promise::find(&first.finding.contract).and_then(|promise| promise.harm.reason()) {
+        let _ = writeln!(page, "<br><span class=quiet>{reason}</span>");
+    }
     if let Some(case) = run.cases.iter().find(|case| case.id == first.case) {
         command(page, &case.again);
     }
@@ -201,17 +204,23 @@ fn promises(page: &mut String, run: &RunRecord) {
     {
         let _ = writeln!(page, "<details><summary>{of}</summary><dl>");
         for record in run.promises.iter().filter(|record| record.binds == party) {
-            let class = match record.standing {
-                Standing::Broken => "failed",
-                Standing::Kept => "passed",
-                Standing::NotTried | Standing::NotObservable => "quiet",
+            let binds = record.strength.is_none_or(|strength| strength == Strength::Must);
+            let standing = record.standing.to_string();
+            let (class, standing) = match record.standing {
+                Standing::Broken if !binds => ("should", "not followed"),
+                Standing::Broken => ("failed", standing.as_str()),
+                Standing::Kept => ("passed", standing.as_str()),
+                Standing::NotTried | Standing::NotObservable => ("quiet", standing.as_str()),
             };
             let strength = record.strength.map(|strength| format!("{strength}: ")).unwrap_or_default();
-            let cases = if record.judged_in == 0 { String::new() } else { count(record.judged_in, "case") };
+            let cases = match record.judged_in {
+                0 => String::new(),
+                judged => format!("judged in {}", count(judged, "case")),
+            };
             let _ = writeln!(
                 page,
                 "<dt><span class=\"status {class}\">{}</span><code>{}</code><dd>{strength}{} <span class=quiet>{cases}</span>",
-                record.standing,
+                standing,
                 escape(&record.id),
                 prose(&record.sentence),
             );

@@ -21,8 +21,8 @@ pub(super) fn write(page: &mut String, case: &CaseReport, room: &mut usize) {
     let id = escape(case.id.as_str());
     let bad = case.status.is_bad();
     let time = if case.status.is_skip() { String::new() } else { format!("{:.2} s", case.seconds) };
-    let findings = case.findings.iter().map(|finding| finding.contract.as_str());
-    let words: Vec<&str> = [case.id.as_str(), &case.proves].into_iter().chain(findings).collect();
+    let promises = case.findings.iter().map(|finding| finding.contract.as_str());
+    let words: Vec<&str> = [case.id.as_str(), &case.proves].into_iter().chain(promises).collect();
     let _ = writeln!(
         page,
         "<details class=case id=\"{id}\" data-status={status} data-words=\"{words}\"{open}>\
@@ -38,27 +38,23 @@ pub(super) fn write(page: &mut String, case: &CaseReport, room: &mut usize) {
     }
     if bad {
         failure(page, case, room);
+    } else if !case.findings.is_empty() {
+        // What a case that passed has noticed beside it: its logs say more, and are many.
+        findings(page, case);
+        again(page, case);
     }
     *page += "</div></details>\n";
 }
 
 fn failure(page: &mut String, case: &CaseReport, room: &mut usize) {
     breakage(page, case);
-    for finding in &case.findings {
-        let _ = writeln!(
-            page,
-            "<p><b>{}</b><br><span class=quiet>{}</span></p>",
-            prose(&finding.sentence),
-            prose(&finding.cites)
-        );
-    }
+    findings(page, case);
     let before: Vec<String> = case.after.iter().map(ToString::to_string).collect();
     list(page, "passes when it runs alone, and breaks on the same driver after", &before);
     list(page, "left behind", &case.left_behind);
     list(page, "the kernel said", &case.kernel);
     list(page, "not checked", &case.unchecked);
-    *page += "<p class=quiet>again</p>";
-    command(page, &case.again);
+    again(page, case);
     if case.look.is_some() {
         // The page outlives a sandbox that was kept: the case has to run again.
         *page += "<p class=quiet>look around in it: keep it, and enter it from another terminal</p>";
@@ -69,6 +65,23 @@ fn failure(page: &mut String, case: &CaseReport, room: &mut usize) {
         timeline(page, case.id.as_str(), logs, room);
         case.log_files.iter().filter(|file| *file != "trace.jsonl").for_each(|file| log(page, logs, file));
     }
+}
+
+fn findings(page: &mut String, case: &CaseReport) {
+    for finding in &case.findings {
+        let _ = writeln!(
+            page,
+            "<p><b>{}</b><br><span class=quiet>{}</span></p>",
+            prose(&finding.sentence),
+            prose(&finding.cites)
+        );
+    }
+}
+
+/// The command that runs the case again.
+fn again(page: &mut String, case: &CaseReport) {
+    *page += "<p class=quiet>again</p>";
+    command(page, &case.again);
 }
 
 /// The step at which the story broke, with the difference between the expected and the actual story.
@@ -104,7 +117,10 @@ fn breakage(page: &mut String, case: &CaseReport) {
         _ => {}
     }
     if broken.expected.is_none() || case.findings.is_empty() {
-        broken.cause.iter().for_each(|cause| _ = writeln!(page, "<p>{}</p>", prose(cause)));
+        // The findings follow, and a case that judged a promise broke at one of them.
+        let is_finding = |cause: &&String| case.findings.iter().any(|finding| finding.sentence == **cause);
+        let causes = broken.cause.iter().filter(|cause| !is_finding(cause));
+        causes.for_each(|cause| _ = writeln!(page, "<p>{}</p>", prose(cause)));
     }
     if let Some(event) = &broken.event {
         let _ = writeln!(page, "<p>The first event of a pod: <code>{}</code></p>", escape(event));

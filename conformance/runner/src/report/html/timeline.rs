@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use contracts::event::{
-    Actor, Edge, Effect, Event, Lifecycle, Mount, MountDel, OperationEdge, ProcessEdge, RpcEnd, RpcStart,
-    TraceLine,
+    Actor, DirectCall, Edge, Effect, Event, Lifecycle, Mount, MountDel, OperationEdge, ProcessEdge, RpcEnd,
+    RpcStart, TraceLine,
 };
 use contracts::recording::Reader;
 use contracts::witnessed::{Found, Kind, Unexplained};
@@ -134,6 +134,8 @@ struct Drawing {
     mounted: BTreeMap<String, Vec<String>>,
     kernel: VecDeque<String>,
     earlier: usize,
+    /// The method of the call that the case is about to make itself: the call's own line does not name it.
+    asked: String,
 }
 
 impl Drawing {
@@ -151,7 +153,13 @@ impl Drawing {
             Event::Effect(effect) => self.effect(at, effect),
             Event::Operation(edge) => self.operation(at, edge),
             Event::Process(edge) => self.process(at, edge),
-            Event::Case(step) => self.point(at, CASE, "file", format!("{} {}", step.action, step.on)),
+            Event::Case(step) => {
+                if step.action == "asked" {
+                    self.asked = step.on.split(' ').next().unwrap_or_default().to_owned();
+                }
+                self.point(at, CASE, "file", format!("{} {}", step.action, step.on));
+            }
+            Event::DirectCall(call) => self.direct(at, call),
             Event::Api(change) => {
                 let text = format!("{} {} {} by {}", change.verb, change.kind, change.object, change.by);
                 self.point(at, CLUSTER, "cluster", text);
@@ -171,7 +179,6 @@ impl Drawing {
             Event::State(_)
             | Event::Pod(_)
             | Event::Disturbed(_)
-            | Event::DirectCall(_)
             | Event::MountsLost(_)
             | Event::Looked
             | Event::Recovered(_)
@@ -223,6 +230,24 @@ impl Drawing {
     fn answer(&mut self, at: f64, end: &RpcEnd) {
         let text = format!(" → {} {}", end.code, end.message);
         self.end(&format!("call {}", end.id), at, end.code != "OK", text.trim_end());
+    }
+
+    /// A call of the case's own.
+    fn direct(&mut self, at: f64, call: &DirectCall) {
+        let key = format!("direct {}", call.id);
+        match call.edge {
+            Edge::Start => {
+                let about = [&call.volume].into_iter().chain(&call.paths).map(String::as_str);
+                let text = format!("{} {}", self.asked, about.collect::<Vec<_>>().join(" "));
+                self.begin(key, at, CALLS, "call", text.trim_end().to_owned());
+            }
+            Edge::End => {
+                let answer =
+                    call.answer.as_ref().map(|answer| (answer.code.as_str(), answer.message.as_str()));
+                let (code, message) = answer.unwrap_or(("no answer", ""));
+                self.end(&key, at, code != "OK", format!(" → {code} {message}").trim_end());
+            }
+        }
     }
 
     fn operation(&mut self, at: f64, edge: &OperationEdge) {
@@ -307,6 +332,26 @@ mod tests {
         let trace = directory.path().join("trace.jsonl");
         std::fs::write(&trace, lines).unwrap();
         Timeline::of(&trace, MOST)
+    }
+
+    #[test]
+    fn call_of_the_case_is_named_by_what_the_kernel_shows_during_it() {
+        let lines = [
+            contracts::recording::header(),
+            r#"{"seq":1,"t_ms":1.0,"ev":"case","do":"asked","on":"NodeStageVolume {}"}"#.into(),
+            r#"{"seq":2,"t_ms":1.0,"ev":"direct_call","id":7,"edge":"start","volume":"v","paths":["/s"]}"#.into(),
+            r#"{"seq":3,"t_ms":2.0,"ev":"mount_add","target":"/s","root":"/","fstype":"ext4","source":"/dev/loop0","opts":"rw","super":"rw","dev":"7:0","id":1,"by":"driver","seen_by":"poll"}"#.into(),
+            r#"{"seq":4,"t_ms":3.0,"ev":"direct_call","id":7,"edge":"end","volume":"v","paths":["/s"],"answer":{"method":"NodeStageVolume","code":"Internal","message":"no"}}"#.into(),
+        ];
+        let timeline = timeline(&lines.join("\n")).unwrap();
+        let json: Value = serde_json::from_str(&timeline.json()).unwrap();
+        let call = serde_json::json!([1.0, 2.0, CALLS, "bad", "NodeStageVolume v /s → Internal no", -1]);
+        assert_eq!(json["events"][1], call);
+        assert!(
+            timeline.kernel[0].ends_with("by the driver, during NodeStageVolume"),
+            "{:?}",
+            timeline.kernel
+        );
     }
 
     #[test]
