@@ -4,9 +4,9 @@
 //! has two halves: [`lookup`] reads its claims and volumes from the API in a task of its own, and
 //! [`Populator::admit`] puts the result into the desired state.
 //!
-//! A pod is resolved when it appears or changes, at each sync (such as a wait for its volumes), when a claim or
-//! PersistentVolume that it failed on changes, and with a back-off after a failure. The kubelet's populator
-//! polls ten times a second instead, and resolves a pod again at each sync.
+//! A pod is resolved when it appears or changes, at each sync (the start of a wait for its volumes requests one), when
+//! a claim or PersistentVolume changes that its last resolution failed on, and with a back-off after a failure. The
+//! kubelet's populator polls ten times a second instead, and resolves a pod again at each sync.
 
 pub mod lookup;
 mod selinux;
@@ -37,15 +37,15 @@ pub struct Populator {
     /// Pods to resolve, sorted.
     due: BTreeSet<PodUid>,
     /// Pods that are being resolved.
-    looking: BTreeSet<PodUid>,
+    resolving: BTreeSet<PodUid>,
     /// Pods to resolve again after a failure.
     retries: BTreeSet<(Instant, PodUid)>,
     /// The number of resolutions that have started.
-    looks: u64,
+    started: u64,
     sources_ready: bool,
-    /// Pods that were known when the sources became ready and have not been resolved since.
-    unseen: BTreeSet<PodUid>,
-    /// Whether every pod of `unseen` has been resolved. Stays set from then on.
+    /// Pods that were due or being resolved when the sources became ready, and have not been resolved since.
+    unresolved: BTreeSet<PodUid>,
+    /// Whether every pod of `unresolved` has been resolved. Stays set from then on.
     all_added: bool,
 }
 
@@ -68,11 +68,11 @@ struct Tracked {
     /// The object; `None` before it was added and after it was removed.
     pod: Option<Arc<Pod>>,
     state: PodState,
-    /// Whether the next resolution is a sync.
+    /// Whether the next resolution also requires remounts, as a sync of the kubelet does.
     sync: bool,
-    /// The number of the resolution that runs.
-    looking: Option<u64>,
-    /// Whether to resolve the pod again when the running resolution has ended.
+    /// The serial number of the resolution under way.
+    running: Option<u64>,
+    /// Whether to resolve the pod again when that resolution has ended.
     again: bool,
     /// When to resolve the pod again after a failure.
     retry: Option<Instant>,
@@ -82,7 +82,7 @@ struct Tracked {
     complete: bool,
 }
 
-/// The states that a resolved pod is put into.
+/// The states that the volumes of a resolved pod are recorded in, and the facts needed for that.
 pub struct Books<'a> {
     pub desired: &'a mut DesiredState,
     pub actual: &'a mut ActualState,
@@ -95,7 +95,7 @@ pub struct Books<'a> {
 #[derive(Debug, Clone)]
 pub struct Look {
     pub pod: Arc<Pod>,
-    /// The number of this resolution, to recognise outdated results.
+    /// The serial number of this resolution, to recognise outdated results.
     pub number: u64,
 }
 
@@ -120,10 +120,10 @@ impl Populator {
     pub fn remove_pod(&mut self, uid: &PodUid) {
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Some(pod) = tracked.pod.take() else { return };
-        (tracked.looking, tracked.again) = (None, false);
-        self.looking.remove(uid);
+        (tracked.running, tracked.again) = (None, false);
+        self.resolving.remove(uid);
         self.due.remove(uid);
-        self.unseen.remove(uid);
+        self.unresolved.remove(uid);
         forget_retry(&mut self.retries, tracked, uid);
         for claim in claims_of(&pod) {
             if let Some(pods) = self.by_claim.get_mut(&claim) {
@@ -142,16 +142,16 @@ impl Populator {
         if state == PodState::RuntimeGone {
             tracked.again = false;
             self.due.remove(uid);
-            self.unseen.remove(uid);
+            self.unresolved.remove(uid);
             forget_retry(&mut self.retries, tracked, uid);
         }
     }
 
-    /// All pods bound to this node have been added.
+    /// Records that all pods bound to this node have been added.
     pub fn set_sources_ready(&mut self) {
         if !self.sources_ready {
             self.sources_ready = true;
-            self.unseen = self.busy().cloned().collect();
+            self.unresolved = self.busy().cloned().collect();
         }
     }
 
@@ -164,13 +164,15 @@ impl Populator {
         }
         tracked.sync |= sync;
         forget_retry(&mut self.retries, tracked, uid);
-        match tracked.looking {
+        match tracked.running {
             Some(_) => tracked.again = true,
-            None => drop(self.due.insert(uid.clone())),
+            None => {
+                self.due.insert(uid.clone());
+            }
         }
     }
 
-    /// Asks for the pods of a claim to be resolved: all of them, or those with a volume that was not found.
+    /// Asks for the pods of a claim to be resolved: all of them, or only those whose last resolution failed.
     pub fn request_claim(&mut self, claim: &Namespaced, all: bool) {
         let pods = self.by_claim.get(claim).cloned().unwrap_or_default();
         for uid in pods {
@@ -195,10 +197,10 @@ impl Populator {
         for uid in std::mem::take(&mut self.due) {
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
             let Some(pod) = tracked.pod.clone() else { continue };
-            self.looks += 1;
-            tracked.looking = Some(self.looks);
-            self.looking.insert(uid);
-            looks.push(Look { pod, number: self.looks });
+            self.started += 1;
+            tracked.running = Some(self.started);
+            self.resolving.insert(uid);
+            looks.push(Look { pod, number: self.started });
         }
         looks
     }
@@ -208,30 +210,30 @@ impl Populator {
     pub fn admit(
         &mut self,
         uid: &PodUid,
-        found: Resolved,
+        resolved: Resolved,
         mut books: Books<'_>,
         now: Instant,
     ) -> Vec<VolumeName> {
         let all_added = self.all_added;
         let Some(tracked) = self.pods.get_mut(uid) else { return Vec::new() };
-        if tracked.looking != Some(found.number) {
+        if tracked.running != Some(resolved.number) {
             return Vec::new();
         }
-        tracked.looking = None;
-        self.looking.remove(uid);
-        self.unseen.remove(uid);
+        tracked.running = None;
+        self.resolving.remove(uid);
+        self.unresolved.remove(uid);
         if std::mem::take(&mut tracked.again) {
             self.due.insert(uid.clone());
         }
         if !tracked.may_be_added(all_added) {
             return Vec::new();
         }
-        let pod = found.pod;
-        let mut concerned = Vec::new();
+        let pod = resolved.pod;
+        let mut volumes = Vec::new();
         let mut complete = true;
-        for (outer, found) in found.volumes {
-            match found.and_then(|found| add_volume(&pod, &outer, found, &mut books)) {
-                Ok(volume) => concerned.push(volume),
+        for (outer, result) in resolved.volumes {
+            match result.and_then(|found| add_volume(&pod, &outer, found, &mut books)) {
+                Ok(volume) => volumes.push(volume),
                 Err(error) => {
                     complete = false;
                     books.desired.add_error(uid, error);
@@ -243,7 +245,7 @@ impl Populator {
             tracked.failures = 0;
             books.desired.take_errors(uid);
             if std::mem::take(&mut tracked.sync) {
-                concerned.extend(require_remounts(uid, &mut books));
+                volumes.extend(require_remounts(uid, &mut books));
             }
         } else {
             tracked.failures += 1;
@@ -251,7 +253,7 @@ impl Populator {
             tracked.retry = Some(due);
             self.retries.insert((due, uid.clone()));
         }
-        concerned
+        volumes
     }
 
     /// When the next resolution after a failure is due.
@@ -259,23 +261,25 @@ impl Populator {
         self.retries.first().map(|(due, _)| *due)
     }
 
-    /// Makes the resolutions due whose back-off has ended.
+    /// Makes each pod due whose back-off after a failure has ended.
     pub fn expire(&mut self, now: Instant) {
         while self.retries.first().is_some_and(|(due, _)| *due <= now) {
             let (_, uid) = self.retries.pop_first().expect("there was a first one a line above");
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
             tracked.retry = None;
-            match tracked.looking {
+            match tracked.running {
                 Some(_) => tracked.again = true,
-                None => drop(self.due.insert(uid)),
+                None => {
+                    self.due.insert(uid);
+                }
             }
         }
     }
 
-    /// Marks the desired state as complete once every pod known at the start was resolved: before that, a
-    /// volume without a pod may still be wanted. Returns whether it has just become complete.
+    /// Marks the desired state as complete once every pod known at the start has been resolved: before that, a volume
+    /// that no resolved pod wants may still be wanted by another. Returns true only for the call that marks it.
     pub fn settle(&mut self) -> bool {
-        if self.all_added || !self.sources_ready || !self.unseen.is_empty() {
+        if self.all_added || !self.sources_ready || !self.unresolved.is_empty() {
             return false;
         }
         self.all_added = true;
@@ -296,7 +300,7 @@ impl Populator {
         self.pods.get(uid)?.pod.as_ref()
     }
 
-    /// Whether containers of a pod may still run. Those of an unknown pod may until all pods have been added.
+    /// Whether containers of a pod may still run. An unknown pod counts as running until all pods have been added.
     pub fn may_run(&self, uid: &PodUid) -> bool {
         match self.pods.get(uid) {
             Some(tracked) => tracked.state != PodState::RuntimeGone,
@@ -304,19 +308,19 @@ impl Populator {
         }
     }
 
-    /// Whether a pod is being resolved, or is to be.
+    /// Whether a pod is being resolved or is due.
     pub fn is_looking(&self, uid: &PodUid) -> bool {
-        self.due.contains(uid) || self.looking.contains(uid)
+        self.due.contains(uid) || self.resolving.contains(uid)
     }
 
-    /// Whether any pod is being resolved, or is to be.
+    /// Whether any pod is being resolved or is due.
     pub fn is_busy(&self) -> bool {
-        !self.due.is_empty() || !self.looking.is_empty()
+        !self.due.is_empty() || !self.resolving.is_empty()
     }
 
-    /// The pods that are being resolved, or are to be.
+    /// The pods that are being resolved or are due.
     pub fn busy(&self) -> impl Iterator<Item = &PodUid> {
-        self.looking.union(&self.due)
+        self.resolving.union(&self.due)
     }
 
     /// The objects of all pods.
@@ -339,8 +343,8 @@ fn forget_retry(retries: &mut BTreeSet<(Instant, PodUid)>, tracked: &mut Tracked
 }
 
 impl Tracked {
-    /// Whether volumes of the pod may be added. A terminating pod gets no new volumes, but at the start those
-    /// that it has already must become known: its containers may still use them.
+    /// Whether volumes of the pod may be added. A terminating pod gets no new volumes. At the start, though, the
+    /// volumes that it already has must be added: its containers may still use them.
     fn may_be_added(&self, all_added: bool) -> bool {
         match self.state {
             PodState::Running => true,
@@ -363,10 +367,10 @@ fn add_volume(
     books: &mut Books<'_>,
 ) -> Result<VolumeName, String> {
     let spec = Arc::new(found.spec);
-    let inner = checked_inner(&spec)?;
+    let spec_name = directory_name(&spec)?;
     let plugin = books.registry.pick(&spec).map_err(|error| match error {
         PickError::None { .. } | PickError::Several { .. } => {
-            format!("failed to get Plugin from volumeSpec for volume \"{inner}\" err={error}")
+            format!("failed to get Plugin from volumeSpec for volume \"{spec_name}\" err={error}")
         }
     })?;
     let attachable = plugin.can_attach(&spec, books.facts);
@@ -390,17 +394,17 @@ fn add_volume(
         pods: BTreeMap::new(),
     };
     books.desired.add(&volume, new, Arc::clone(pod), Arc::clone(&spec), outer.clone());
-    keep_sizes(&volume, &spec, found.claim_capacity, books);
+    record_sizes(&volume, &spec, found.claim_capacity, books);
     Ok(volume)
 }
 
-/// The name of the volume, if it can name a directory. An object that no API server has checked may have any name.
-fn checked_inner(spec: &Spec) -> Result<SpecName, String> {
-    let inner = spec.name();
-    if is_path_component(inner.as_str()) {
-        Ok(inner)
+/// The name of the volume's spec, if it can name a directory: no API server may have checked the object.
+fn directory_name(spec: &Spec) -> Result<SpecName, String> {
+    let spec_name = spec.name();
+    if is_path_component(spec_name.as_str()) {
+        Ok(spec_name)
     } else {
-        Err(format!("volume name \"{inner}\" cannot name a directory"))
+        Err(format!("volume name \"{spec_name}\" cannot name a directory"))
     }
 }
 
@@ -421,8 +425,9 @@ fn unique_name(
 }
 
 /// Sets the wanted size to that of the PersistentVolume, and an unknown actual size to the claim's capacity.
-fn keep_sizes(volume: &VolumeName, spec: &Spec, claim_capacity: Option<Bytes>, books: &mut Books<'_>) {
+fn record_sizes(volume: &VolumeName, spec: &Spec, claim_capacity: Option<Bytes>, books: &mut Books<'_>) {
     let (Some(persistent), Some(claim)) = (spec.volume(), claim_capacity) else { return };
+    // A volume that its pod uses read-only is not resized.
     if spec.read_only {
         return;
     }

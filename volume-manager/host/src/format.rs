@@ -36,9 +36,9 @@ pub enum CheckOutcome {
     Uncorrected {
         output: String,
     },
-    /// The check did not work (any other exit). The device may be mounted all the same.
+    /// fsck itself failed (any other exit): the device may be mounted unchecked.
     Failed {
-        /// `None` if a signal ended it.
+        /// `None` if a signal ended fsck.
         code: Option<i32>,
         output: String,
     },
@@ -50,21 +50,21 @@ pub enum CheckOutcome {
 pub struct MakeFilesystem {
     pub device: PathBuf,
     pub fs_type: String,
-    /// The caller's options. They stand before those that the type always gets.
+    /// The caller's options. On the command line they come before the options that mkfs always gets for the type.
     pub options: Vec<String>,
 }
 
 impl MakeFilesystem {
     /// Arguments for `mkfs.<type>`: ext3 and ext4 always get `-F -m0`, xfs `-f`.
     pub fn arguments(&self) -> Vec<String> {
-        let own: &[&str] = match self.fs_type.as_str() {
+        let fixed: &[&str] = match self.fs_type.as_str() {
             "ext3" | "ext4" => &["-F", "-m0"],
             "xfs" => &["-f"],
             _ => &[],
         };
-        let own = own.iter().map(|argument| (*argument).to_owned());
+        let fixed = fixed.iter().map(|argument| (*argument).to_owned());
         let device = self.device.to_string_lossy().into_owned();
-        self.options.iter().cloned().chain(own).chain([device]).collect()
+        self.options.iter().cloned().chain(fixed).chain([device]).collect()
     }
 }
 
@@ -91,7 +91,7 @@ pub struct FormatAndMount {
     pub format_options: Vec<String>,
 }
 
-/// A device that was not mounted, in the kubelet's classes of mount errors.
+/// The reason that a device was not mounted. Names in parentheses are the kubelet's classes of mount errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// The probe failed (GetDiskFormatFailed).
@@ -156,7 +156,7 @@ impl FormatError {
         }
     }
 
-    /// Whether to record an event about the wrong file system at the volume's object.
+    /// Whether the caller records an event about the wrong file system on the volume's object.
     pub fn is_mismatch(&self) -> bool {
         matches!(self, Self::Mismatch { .. })
     }

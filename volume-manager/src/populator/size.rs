@@ -3,15 +3,17 @@
 use api::{Bytes, Pod, VolumeSource};
 use plugin_api::Spec;
 
-/// The limit of a local ephemeral volume: that of the pod's ephemeral storage, or its own if that is smaller.
-/// `None` for other volumes.
+/// The limit of a local ephemeral volume: its own limit or the pod's limit of ephemeral storage, whichever is smaller.
+/// Zero if there is neither. `None` for other volumes.
 pub(super) fn limit(pod: &Pod, spec: &Spec) -> Option<Bytes> {
     let source = &spec.pod_volume()?.source;
     let of_pod = pod_limit(pod);
     match source {
         VolumeSource::EmptyDir { medium, size_limit } if medium.is_empty() => {
-            let own = size_limit.filter(|own| !own.is_zero());
-            Some(own.filter(|own| of_pod.is_zero() || *own < of_pod).unwrap_or(of_pod))
+            match size_limit.filter(|own| !own.is_zero()) {
+                Some(own) if of_pod.is_zero() || own < of_pod => Some(own),
+                _ => Some(of_pod),
+            }
         }
         VolumeSource::GitRepo { .. } | VolumeSource::ConfigMap(_) => Some(of_pod),
         _ => None,
@@ -49,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_containers_add_up_with_sidecars_and_init_containers_take_turns_beside_them() {
+    fn pod_limit_is_the_largest_sum_of_containers_that_run_together() {
         use ContainerKind::{Init, Regular, Sidecar};
         for (limits, sum) in [
             (&[(Regular, 2), (Regular, 3)][..], 5),
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_limit_counts_for_what_lies_on_the_nodes_disk() {
+    fn volume_on_disk_has_the_smaller_limit() {
         let limited = pod(&[(ContainerKind::Regular, 10)]);
         let unlimited = pod(&[]);
         assert_eq!(limit_of(&limited, empty_dir("", None)), Some(Bytes(10)));

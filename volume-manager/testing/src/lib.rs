@@ -1,5 +1,5 @@
-//! The toy world of tests: an API in memory, a scripted driver, and a plugin whose volumes exist only in a list of their
-//! operations. The simulation keeps its objects in the same [`Store`].
+//! Doubles for the volume manager's tests: an API server in memory, a driver with scripted answers, and a toy plugin
+//! that only lists the operations on its volumes. The simulation keeps its objects in the same [`Store`].
 
 mod memory_api;
 pub mod pipe;

@@ -1,4 +1,4 @@
-//! The manager's door to a simulated machine: each method is one step of the kernel with its announcement.
+//! [`Host`] of a simulated machine: each method takes one step of the fake kernel and announces its effect.
 //! Touches nothing real.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::options::{MountOptions, MountSpec, Scope};
 use crate::ownership::{OwnershipChange, WalkProgress};
 use crate::sub_path::{names, refusal};
 
-/// All options for the kernel, secrets in clear.
+/// All options in plain text, secrets included, as the kernel gets them.
 fn exposed(options: &MountOptions) -> Vec<String> {
     let secrets = options.sensitive().iter().map(|secret| secret.expose().clone());
     options.plain().iter().cloned().chain(secrets).collect()
@@ -50,48 +50,48 @@ impl Host for FakeHost {
             }
             Ok(fs_type)
         };
-        let done = self.change("mount", &spec.target, act, |fs_type: &String| {
+        let step = self.change("mount", &spec.target, act, |fs_type: &String| {
             Effect::new("mount", &spec.target)
                 .source(Path::new(&spec.source))
                 .fs_type(Some(fs_type))
                 .options(&spec.options.masked_joined())
                 .announce();
         });
-        done.await.map_err(|error| HostError::pair(Action::Mount, &spec.source, &spec.target, error))?;
+        step.await.map_err(|error| HostError::pair(Action::Mount, &spec.source, &spec.target, error))?;
         Ok(())
     }
 
     async fn bind(&self, bind: &Bind) -> Result<()> {
         let act = |kernel: &mut State| {
-            // As mount(2) does: the target first.
+            // mount(2) resolves the target first: if both paths are missing, its error is the target's.
             let (target, source) = (kernel.resolve(&bind.target, true)?, kernel.resolve(&bind.source, true)?);
             kernel.bind(source, target, bind.recursive)
         };
         let announce = |(): &()| Effect::new("bind", &bind.target).source(&bind.source).announce();
-        let done = self.change("bind", &bind.target, act, announce);
-        done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))
+        let step = self.change("bind", &bind.target, act, announce);
+        step.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))
     }
 
     async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()> {
         let act = |kernel: &mut State| {
             let held: &Hold = opened.handle().ok_or(Errno(errno::EINVAL))?;
-            // EINVAL if the file's mount was unmounted lazily since.
+            // EINVAL if the file's mount was unmounted lazily after the file was opened.
             if !kernel.mount_exists(held.at.mount) {
                 return Err(Errno(errno::EINVAL));
             }
-            // A final link is not followed, and cannot be mounted on.
+            // A symbolic link at the end of the path is not followed, and cannot be mounted on.
             let target = kernel.resolve(target, false)?;
-            let (opened, place) = (kernel.kind_at(held.at), kernel.kind_at(target));
+            let (opened_kind, target_kind) = (kernel.kind_at(held.at), kernel.kind_at(target));
             let is_dir = |kind| kind == FileKind::Directory;
-            match place {
+            match target_kind {
                 FileKind::Symlink => Err(Errno(errno::EINVAL)),
-                _ if is_dir(opened) != is_dir(place) => Err(Errno(errno::ENOTDIR)),
+                _ if is_dir(opened_kind) != is_dir(target_kind) => Err(Errno(errno::ENOTDIR)),
                 _ => kernel.bind(held.at, target, false),
             }
         };
         let announce = |(): &()| Effect::new("bind", target).source(&opened.path).announce();
-        let done = self.change("bind_opened", target, act, announce);
-        done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))
+        let step = self.change("bind_opened", target, act, announce);
+        step.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))
     }
 
     async fn remount_bind(&self, _source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
@@ -123,39 +123,39 @@ impl Host for FakeHost {
 
     async fn mount_table(&self) -> Result<MountTable> {
         let path = Path::new("/proc/thread-self/mountinfo");
-        let done = self.step("mount_table", path, |kernel| Ok(kernel.mount_table()));
-        done.await.map_err(on(Action::ReadMountTable, path))
+        let step = self.step("mount_table", path, |kernel| Ok(kernel.mount_table()));
+        step.await.map_err(on(Action::ReadMountTable, path))
     }
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
-        let done = self.step("mount_of", path, |kernel| {
+        let step = self.step("mount_of", path, |kernel| {
             let mount = kernel.mount_at(path)?;
             Ok(kernel.entry(mount, kernel.mount(mount)))
         });
-        done.await.map_err(on(Action::Stat, path))
+        step.await.map_err(on(Action::Stat, path))
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let done = self.step("references", path, |kernel| Ok(kernel.references(path)));
-        done.await.map_err(on(Action::ReadMountTable, path))
+        let step = self.step("references", path, |kernel| Ok(kernel.references(path)));
+        step.await.map_err(on(Action::ReadMountTable, path))
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
-        let done = self.step("is_likely_mount_point", path, |kernel| {
+        let step = self.step("is_likely_mount_point", path, |kernel| {
             let at = kernel.resolve(path, true)?;
             Ok(kernel.is_mount_root(at))
         });
-        done.await.map_err(on(Action::Stat, path))
+        step.await.map_err(on(Action::Stat, path))
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        let done = self.step("is_mount_point", path, |kernel| {
+        let step = self.step("is_mount_point", path, |kernel| {
             let at = kernel.resolve(path, true)?;
-            // The real host resolves the path first, and a dead mount fails that.
+            // The real host resolves the path first, which fails on a dead mount.
             kernel.fs_of(at.mount).ask()?;
             Ok(kernel.is_mount_root(at))
         });
-        done.await.map_err(on(Action::Resolve, path))
+        step.await.map_err(on(Action::Resolve, path))
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
@@ -193,9 +193,10 @@ impl Host for FakeHost {
             if kernel.resolve(path, false) == Err(Errno(errno::ENOENT)) {
                 return Ok(false);
             }
-            kernel.remove_tree(path, removal).map(|()| true).map_err(|(at, why)| {
-                let number = if let Blocked::Os(number) = why { number } else { Errno(errno::EBUSY) };
-                blocked = Some((at, why));
+            kernel.remove_tree(path, removal).map(|()| true).map_err(|(at, cause)| {
+                // The match below turns `blocked` into the error: EBUSY for a mount point is not shown.
+                let number = if let Blocked::Os(number) = cause { number } else { Errno(errno::EBUSY) };
+                blocked = Some((at, cause));
                 number
             })
         };
@@ -213,18 +214,18 @@ impl Host for FakeHost {
     }
 
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        let done = self.step("read_dir", path, |kernel| kernel.read_dir(path));
-        done.await.map_err(on(Action::ReadDir, path))
+        let step = self.step("read_dir", path, |kernel| kernel.read_dir(path));
+        step.await.map_err(on(Action::ReadDir, path))
     }
 
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
-        let done = self.step("read_file", path, |kernel| kernel.read_file(path));
-        done.await.map_err(on(Action::Read, path))
+        let step = self.step("read_file", path, |kernel| kernel.read_file(path));
+        step.await.map_err(on(Action::Read, path))
     }
 
     async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
-        let done = self.step("read_end", path, |kernel| kernel.read_end(path, most));
-        done.await.map_err(on(Action::Read, path))
+        let step = self.step("read_end", path, |kernel| kernel.read_end(path, most));
+        step.await.map_err(on(Action::Read, path))
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
@@ -243,44 +244,44 @@ impl Host for FakeHost {
         let node = Node::Link(target.to_owned());
         let act = |kernel: &mut State| kernel.create(link, node, 0o777);
         let announce = |(): &()| Effect::new("link", link).to(&target.to_string_lossy()).announce();
-        let done = self.change("symlink", link, act, announce);
-        done.await.map_err(|error| HostError::pair(Action::Link, target, link, error))
+        let step = self.change("symlink", link, act, announce);
+        step.await.map_err(|error| HostError::pair(Action::Link, target, link, error))
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        let done = self.step("read_link", path, |kernel| kernel.read_link(path));
-        done.await.map_err(on(Action::ReadLink, path))
+        let step = self.step("read_link", path, |kernel| kernel.read_link(path));
+        step.await.map_err(on(Action::ReadLink, path))
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.rename(from, to);
         let announce = |(): &()| Effect::new("rename", from).to(&to.to_string_lossy()).announce();
-        let done = self.change("rename", to, act, announce);
-        done.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))
+        let step = self.change("rename", to, act, announce);
+        step.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
-        let done = self.step("metadata", path, |kernel| {
+        let step = self.step("metadata", path, |kernel| {
             let at = kernel.resolve(path, true)?;
             kernel.fs_of(at.mount).metadata(at.ino)
         });
-        done.await.map_err(on(Action::Stat, path))
+        step.await.map_err(on(Action::Stat, path))
     }
 
     async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
-        let done = self.step("symlink_metadata", path, |kernel| {
+        let step = self.step("symlink_metadata", path, |kernel| {
             let at = kernel.resolve(path, false)?;
             kernel.fs_of(at.mount).metadata(at.ino)
         });
-        done.await.map_err(on(Action::Stat, path))
+        step.await.map_err(on(Action::Stat, path))
     }
 
     async fn access(&self, path: &Path) -> Result<()> {
-        let done = self.step("access", path, |kernel| {
+        let step = self.step("access", path, |kernel| {
             let at = kernel.resolve(path, true)?;
             kernel.fs_of(at.mount).ask()
         });
-        done.await.map_err(on(Action::Access, path))
+        step.await.map_err(on(Action::Access, path))
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
@@ -298,22 +299,22 @@ impl Host for FakeHost {
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-        let done = self.step("canonicalize", path, |kernel| {
+        let step = self.step("canonicalize", path, |kernel| {
             let at = kernel.resolve(path, true)?;
             kernel.fs_of(at.mount).ask()?;
             Ok(kernel.path_of(at))
         });
-        done.await.map_err(on(Action::Resolve, path))
+        step.await.map_err(on(Action::Resolve, path))
     }
 
     async fn statfs(&self, path: &Path) -> Result<FsStats> {
-        let done = self.step("statfs", path, |kernel| kernel.statfs(path));
-        done.await.map_err(on(Action::StatFs, path))
+        let step = self.step("statfs", path, |kernel| kernel.statfs(path));
+        step.await.map_err(on(Action::StatFs, path))
     }
 
     async fn disk_usage(&self, path: &Path) -> Result<Usage> {
-        let done = self.step("disk_usage", path, |kernel| kernel.disk_usage(path));
-        done.await.map_err(on(Action::Measure, path))
+        let step = self.step("disk_usage", path, |kernel| kernel.disk_usage(path));
+        step.await.map_err(on(Action::Measure, path))
     }
 
     async fn change_ownership(
@@ -343,13 +344,13 @@ impl Host for FakeHost {
             }
             Ok(true)
         };
-        let announce = |whole: &bool| {
-            if *whole {
+        let announce = |completed: &bool| {
+            if *completed {
                 Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
             }
         };
-        let done = self.change("change_ownership", root, act, announce).await;
-        match done.map_err(on(Action::Chown, root))? {
+        let result = self.change("change_ownership", root, act, announce).await;
+        match result.map_err(on(Action::Chown, root))? {
             true => Ok(()),
             false => Err(HostError::Stopped { path: root.to_owned() }),
         }
@@ -357,34 +358,36 @@ impl Host for FakeHost {
 
     async fn open_beneath(&self, base: &Path, sub: &Path) -> Result<OpenedBeneath> {
         names(base, sub)?;
-        let mut in_base = false;
-        let done = self.step("open_beneath", base, |kernel| {
+        // An error before `base` is resolved is an error of `base` itself.
+        let mut base_resolved = false;
+        let step = self.step("open_beneath", base, |kernel| {
             let base = kernel.resolve_dir(base)?;
-            in_base = true;
+            base_resolved = true;
             let at = kernel.resolve_beneath(base, sub)?;
             let (metadata, path) = (kernel.fs_of(at.mount).metadata(at.ino)?, kernel.path_of(at));
             Ok((metadata, path, Hold::new(&self.kernel, kernel, at)))
         });
-        let (metadata, path, hold) = done.await.map_err(|number| {
-            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        let (metadata, path, hold) = step.await.map_err(|number| {
+            if base_resolved { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
         })?;
         Ok(OpenedBeneath::new(metadata, path, Arc::new(hold)))
     }
 
     async fn make_dirs_beneath(&self, base: &Path, sub: &Path, mode: u32) -> Result<()> {
         let names = names(base, sub)?;
-        let mut in_base = false;
+        // An error before `base` is resolved is an error of `base` itself.
+        let mut base_resolved = false;
         let act = |kernel: &mut State| {
             let base = kernel.resolve_dir(base)?;
-            in_base = true;
+            base_resolved = true;
             kernel.make_dirs_beneath(base, &names, mode)
         };
         let announce = |made: &Vec<PathBuf>| {
             made.iter().for_each(|made| Effect::new("mkdir", &base.join(made)).announce());
         };
-        let done = self.change("make_dirs_beneath", base, act, announce).await;
-        done.map(drop).map_err(|number| {
-            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        let result = self.change("make_dirs_beneath", base, act, announce).await;
+        result.map(drop).map_err(|number| {
+            if base_resolved { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
         })
     }
 
@@ -398,20 +401,20 @@ impl Host for FakeHost {
                 Effect::new("lock", path).source(device).announce();
             }
         };
-        let done = self.change("lock_device", path, act, announce).await;
-        Ok(done.map_err(on(Action::LockDevice, path))?.0)
+        let result = self.change("lock_device", path, act, announce).await;
+        Ok(result.map_err(on(Action::LockDevice, path))?.0)
     }
 
     async fn find_lock(&self, path: &Path) -> Result<Option<PathBuf>> {
-        let done = self.step("find_lock", path, |kernel| kernel.find_loop(path));
-        done.await.map_err(on(Action::FindLock, path))
+        let step = self.step("find_lock", path, |kernel| kernel.find_loop(path));
+        step.await.map_err(on(Action::FindLock, path))
     }
 
     async fn unlock_device(&self, device: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.detach_loop(device);
-        let announce = |held: &Option<PathBuf>| {
-            if let Some(held) = held {
-                Effect::new("unlock", device).source(held).announce();
+        let announce = |backing: &Option<PathBuf>| {
+            if let Some(backing) = backing {
+                Effect::new("unlock", device).source(backing).announce();
             }
         };
         self.change("unlock_device", device, act, announce)
@@ -421,30 +424,30 @@ impl Host for FakeHost {
     }
 
     async fn device_opened(&self, path: &Path) -> Result<bool> {
-        let done = self.step("device_opened", path, |kernel| kernel.device_opened(path));
-        done.await.map_err(on(Action::Open, path))
+        let step = self.step("device_opened", path, |kernel| kernel.device_opened(path));
+        step.await.map_err(on(Action::Open, path))
     }
 
     async fn device_size(&self, path: &Path) -> Result<u64> {
-        let done = self.step("device_size", path, |kernel| kernel.device_size(path));
-        done.await.map_err(on(Action::Measure, path))
+        let step = self.step("device_size", path, |kernel| kernel.device_size(path));
+        step.await.map_err(on(Action::Measure, path))
     }
 
     async fn probe_device(&self, device: &Path) -> Result<DiskContent> {
-        let done = self.step("probe_device", device, |kernel| Ok(kernel.block(device)?.content.clone()));
-        done.await.map_err(on(Action::Open, device))
+        let step = self.step("probe_device", device, |kernel| Ok(kernel.block(device)?.content.clone()));
+        step.await.map_err(on(Action::Open, device))
     }
 
     async fn check_device(&self, device: &Path) -> Result<CheckOutcome> {
-        let done = self.step("check_device", device, |kernel| Ok(kernel.block(device)?.check.clone()));
-        done.await.map_err(on(Action::Open, device))
+        let step = self.step("check_device", device, |kernel| Ok(kernel.block(device)?.check.clone()));
+        step.await.map_err(on(Action::Open, device))
     }
 
     async fn make_filesystem(&self, make: &MakeFilesystem) -> Result<()> {
         let act = |kernel: &mut State| kernel.format(&make.device, &make.fs_type);
         let announce = |(): &()| Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
-        let done = self.change("make_filesystem", &make.device, act, announce);
-        done.await.map_err(on(Action::Write, &make.device))
+        let step = self.change("make_filesystem", &make.device, act, announce);
+        step.await.map_err(on(Action::Write, &make.device))
     }
 
     async fn grow_filesystem(&self, grow: &Grow) -> Result<()> {
@@ -454,8 +457,8 @@ impl Host for FakeHost {
         }
         let act = |kernel: &mut State| kernel.grow(&grow.device);
         let announce = |(): &()| Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
-        let done = self.change("grow_filesystem", &grow.device, act, announce);
-        done.await.map_err(on(Action::Write, &grow.device))
+        let step = self.change("grow_filesystem", &grow.device, act, announce);
+        step.await.map_err(on(Action::Write, &grow.device))
     }
 
     async fn selinux_enabled(&self) -> bool {

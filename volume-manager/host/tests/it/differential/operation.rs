@@ -1,4 +1,4 @@
-//! Operations for both kernels, and their random choice.
+//! Operations that run on the real and on the fake kernel, and random sequences of them.
 
 use std::fmt;
 
@@ -67,7 +67,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A sequence for a failure's text.
+/// A sequence as text, one operation a line, for the message of a failed test.
 pub(crate) fn script(operations: &[Operation]) -> String {
     operations.iter().map(|operation| format!("    {operation}\n")).collect()
 }
@@ -84,21 +84,23 @@ pub(crate) fn sequence(random: &mut Random, length: usize) -> Vec<Operation> {
 }
 
 fn draw(random: &mut Random) -> Operation {
-    let recursive = random.chance(2);
+    let coin = random.chance(2);
     match random.below(32) {
         0..=5 => Operation::Tmpfs(dir(random)),
-        6..=12 => Operation::Bind { from: any(random), to: any(random), recursive },
-        13..=15 => Operation::Move { from: any(random), to: any(random) },
-        16..=22 => Operation::Propagate { path: dir_or_root(random), kind: propagation(random), recursive },
-        23..=24 => Operation::Unmount { path: any(random), lazy: false },
-        25 => Operation::Unmount { path: any(random), lazy: true },
-        26 => Operation::ReadOnly(any(random)),
-        27 => Operation::Hold(any(random)),
+        6..=12 => Operation::Bind { from: dir_or_file(random), to: dir_or_file(random), recursive: coin },
+        13..=15 => Operation::Move { from: dir_or_file(random), to: dir_or_file(random) },
+        16..=22 => {
+            Operation::Propagate { path: dir_or_root(random), kind: propagation(random), recursive: coin }
+        }
+        23..=24 => Operation::Unmount { path: dir_or_file(random), lazy: false },
+        25 => Operation::Unmount { path: dir_or_file(random), lazy: true },
+        26 => Operation::ReadOnly(dir_or_file(random)),
+        27 => Operation::Hold(dir_or_file(random)),
         28 => Operation::Release,
         29 => Operation::MakeDir(dir(random)),
-        30 if recursive => Operation::RemoveDir(any(random)),
-        30 => Operation::RemoveFile(any(random)),
-        _ => Operation::Rename { from: any(random), to: any(random) },
+        30 if coin => Operation::RemoveDir(dir_or_file(random)),
+        30 => Operation::RemoveFile(dir_or_file(random)),
+        _ => Operation::Rename { from: dir_or_file(random), to: dir_or_file(random) },
     }
 }
 
@@ -121,11 +123,12 @@ fn dir_or_root(random: &mut Random) -> String {
     if random.chance(8) { String::new() } else { dir(random) }
 }
 
-fn any(random: &mut Random) -> String {
+fn dir_or_file(random: &mut Random) -> String {
     let dir = dir_or_root(random);
     match (random.chance(10), dir.is_empty()) {
         (true, true) => "f".to_owned(),
         (true, false) => format!("{dir}/f"),
+        // The root itself is not drawn.
         (false, true) => "a".to_owned(),
         (false, false) => dir,
     }
