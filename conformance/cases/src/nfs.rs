@@ -1,6 +1,6 @@
 //! Volumes of the manager's own NFS plugin, on a server that works, goes down or withdraws an export.
 //!
-//! They need a kernel that serves NFS: guests have one.
+//! They need a kernel with an NFS server, which the kernels of guests have.
 
 mod export;
 mod lifecycle;

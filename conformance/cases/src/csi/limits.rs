@@ -3,21 +3,21 @@
 use super::detach_of;
 use crate::prelude::*;
 
-/// If the limit is higher than this, the case is not tried.
-const MOST: usize = 40;
+/// The highest limit that the cases try: they create as many volumes as the node carries.
+const HIGHEST_LIMIT: usize = 40;
 
 /// A node that carries as many volumes as it can is given no more.
 ///
 /// CSI, ControllerPublishVolume: RESOURCE_EXHAUSTED if the node has its maximum of volumes.
 #[case(needs = [Creates, Attaches, Filesystem, AttachLimit], driver = Shared)]
 async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
-    let most = cx.most_volumes();
-    if most > MOST {
+    let limit = cx.most_volumes();
+    if limit > HIGHEST_LIMIT {
         cx.not_tried("DRV-035", "the node carries more volumes than are made here");
         return Ok(());
     }
     let mut attached = Vec::new();
-    for number in 0..most {
+    for number in 0..limit {
         let volume = cx.volume(&format!("data-{number}")).create().await?;
         attached.push(cx.node_calls(&volume).await?);
     }
@@ -44,13 +44,13 @@ async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
 /// CSI, ControllerUnpublishVolumeRequest.node_id is OPTIONAL: without it the volume is unpublished from all nodes.
 #[case(needs = [Creates, Attaches, Filesystem, AttachLimit, TwoVolumes], judges = ["DRV-034"], driver = Shared)]
 async fn full_node_keeps_and_frees_its_volumes(cx: &mut Cx) -> Result {
-    let most = cx.most_volumes();
-    if most > MOST {
+    let limit = cx.most_volumes();
+    if limit > HIGHEST_LIMIT {
         cx.not_tried("DRV-030", "the node carries more volumes than are made here");
         return Ok(());
     }
     let mut attached = Vec::new();
-    for number in 0..most {
+    for number in 0..limit {
         let volume = cx.volume(&format!("data-{number}")).create().await?;
         let request = cx.attach_request(&volume).await?;
         attached.push((request, cx.node_calls(&volume).await?));
@@ -85,13 +85,14 @@ async fn limit_includes_the_volumes_of_the_node(cx: &mut Cx) -> Result {
     node.detach().await?;
     let without = limit().await?;
     node.attach_again().await?;
-    let again = limit().await?;
+    let with_again = limit().await?;
     node.detach().await?;
-    // Disks of others may take places meanwhile: only what comes and goes with the volume is the driver's.
+    // Other disks may be attached to the node meanwhile: the driver is at fault only if both limits with the volume are
+    // the same, and lower than the limit without it.
     let cause = format!(
         "NodeGetInfo answered a limit of {without} volumes for a node without the volume, and of {with} for one with it."
     );
-    cx.keeps("DRV-035", "NodeGetInfo", with != again || with >= without, &cause)
+    cx.keeps("DRV-035", "NodeGetInfo", with != with_again || with >= without, &cause)
 }
 
 /// A volume that is attached to its node again and again takes one place there.
@@ -99,20 +100,21 @@ async fn limit_includes_the_volumes_of_the_node(cx: &mut Cx) -> Result {
 /// CSI, ControllerPublishVolume: this operation MUST be idempotent.
 #[case(needs = [Creates, Attaches, Filesystem, AttachLimit, TwoVolumes], driver = Shared)]
 async fn repeated_attachment_takes_one_place(cx: &mut Cx) -> Result {
-    let most = cx.most_volumes();
-    if most > MOST {
+    let limit = cx.most_volumes();
+    if limit > HIGHEST_LIMIT {
         cx.not_tried("DRV-030", "the node carries more volumes than are made here");
         return Ok(());
     }
     let data = cx.volume("data").create().await?;
     let request = cx.attach_request(&data).await?;
+    // Attaches the volume.
     drop(cx.node_calls(&data).await?);
-    for _ in 0..most {
+    for _ in 0..limit {
         let again = cx.call("ControllerPublishVolume", request.clone()).await?;
         again.asked("that was made already").is("DRV-030", &["OK"])?;
     }
     let mut others = Vec::new();
-    for number in 1..most {
+    for number in 1..limit {
         others.push(cx.volume(&format!("other-{number}")).create().await?);
     }
     let (mut refused, mut attached) = (0, Vec::new());
@@ -122,13 +124,13 @@ async fn repeated_attachment_takes_one_place(cx: &mut Cx) -> Result {
         refused += usize::from(!answer.is_ok());
         attached.push(attach);
     }
-    // Detached before it is judged: a failed case must leave no attachment.
+    // Detached before the answers are judged: a failed case must leave no attachment.
     for attach in attached {
         let detach = detach_of(&attach);
         cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
     }
     let cause = format!(
-        "After a volume was published to its node {most} times more, {refused} volumes of those that the node carries beside it were refused."
+        "After a volume was published to its node {limit} times more, {refused} volumes of those that the node carries beside it were refused."
     );
     cx.keeps("DRV-030", "ControllerPublishVolume", refused == 0, &cause)
 }

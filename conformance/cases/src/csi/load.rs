@@ -42,12 +42,12 @@ async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
     for _ in 0..WARM_UP {
         set_up_and_tear_down(cx, &volumes).await?;
     }
-    let before = cx.driver_load()?;
+    let load_before = cx.driver_load()?;
     for _ in 0..rounds {
         set_up_and_tear_down(cx, &volumes).await?;
     }
-    let (after, count) = (cx.driver_load()?, volumes.len());
-    for (resource, before, after, allowed) in after.beside(&before, rounds as u64, MEMORY) {
+    let (load_after, count) = (cx.driver_load()?, volumes.len());
+    for (resource, before, after, allowed) in load_after.beside(&load_before, rounds as u64, MEMORY) {
         let cause = format!(
             "{resource}: {before} before and {after} after {rounds} rounds of setup and teardown of {count} volumes."
         );
@@ -112,38 +112,39 @@ async fn volumes_move_between_nodes_at_once(cx: &mut Cx) -> Result {
     let other = cx.other_node().await?;
     let moves = if cx.is_thorough() { MANY_MOVES } else { MOVES };
     let volumes = volumes_with_room(cx, SHARED_VOLUMES).await?;
-    let mut before: Vec<Pod> = Vec::new();
+    let mut pods: Vec<Pod> = Vec::new();
     for round in 0..=moves {
-        for pod in &before {
+        for pod in &pods {
             pod.remove().await?;
         }
         let on_the_other = !round.is_multiple_of(2);
-        let pods =
+        let added =
             add_pods(&volumes, round, |name| if on_the_other { other.pod(name) } else { cx.pod(name) });
-        before = pods.await?;
-        pods_find_previous_writes(cx, &before, round).await?;
+        pods = added.await?;
+        pods_find_previous_writes(cx, &pods, round).await?;
     }
-    for pod in &before {
+    for pod in &pods {
         pod.stop().await?;
     }
     cx.forget().await
 }
 
-/// Makes volumes, as many as the node may have and the driver has room for.
-async fn volumes_with_room(cx: &Cx, most: usize) -> Result<Vec<Volume>> {
+/// Makes the wanted number of volumes, or as many as the node may have and the driver has room for.
+async fn volumes_with_room(cx: &Cx, wanted: usize) -> Result<Vec<Volume>> {
     let count = match cx.most_volumes() {
-        0 => most,
-        limit => limit.min(most),
+        // The node reports no limit.
+        0 => wanted,
+        limit => limit.min(wanted),
     };
     let mut volumes = Vec::new();
     for number in 0..count {
         match cx.volume(&format!("data-{number}")).create_if_supported().await? {
             Ok(volume) => volumes.push(volume),
             Err(code) => {
-                // CSI has no code of its own for a place that is full.
+                // CSI has no code of its own for storage that is full.
                 let is_full = matches!(code.as_str(), "ResourceExhausted" | "OutOfRange");
-                let is_full = is_full && volumes.len() >= ENOUGH;
-                cx.finds(is_full, &format!("CreateVolume of volume {number} answers {code}."))?;
+                let suffices = is_full && volumes.len() >= ENOUGH;
+                cx.finds(suffices, &format!("CreateVolume of volume {number} answers {code}."))?;
                 break;
             }
         }

@@ -15,7 +15,8 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let before = cx.descriptions_of(&data).await?;
-    // One name sorts before the right parameters and one after them: a driver may apply some before it refuses.
+    // One wrong name sorts before the right ones, and one after them: a driver may apply parameters in this order
+    // before it comes to the wrong one.
     for wrong in ["aaa-volproof-no-such-parameter", "zzz-volproof-no-such-parameter"] {
         let mut request = request.clone();
         request["mutableParameters"][wrong] = json!("yes");
@@ -43,19 +44,19 @@ async fn piece_of_a_parameter_is_refused(cx: &mut Cx) -> Result {
         return Ok(());
     };
     let known = request["mutableParameters"].as_object().cloned().unwrap_or_default();
-    let with = |name: &str, value: &serde_json::Value| {
+    let request_with = |name: &str, value: &serde_json::Value| {
         let mut request = request.clone();
         request["mutableParameters"] = json!({ name: value });
         request
     };
-    if cx.call(MODIFY, with("volproof-no-such-parameter", &json!("yes"))).await?.is_ok() {
+    if cx.call(MODIFY, request_with("volproof-no-such-parameter", &json!("yes"))).await?.is_ok() {
         cx.not_tried("DRV-157", "the driver accepts a parameter that does not exist");
         return Ok(());
     }
     for (name, value) in &known {
         let piece: String = name.chars().take(name.chars().count() - 1).collect();
         for wrong in [piece, format!("{name}-and-more")] {
-            let answer = cx.call(MODIFY, with(&wrong, value)).await?;
+            let answer = cx.call(MODIFY, request_with(&wrong, value)).await?;
             answer
                 .asked("with a name that is nearly that of a parameter")
                 .is("DRV-157", &["InvalidArgument"])?;
@@ -89,6 +90,7 @@ async fn unknown_volume_is_not_modified(cx: &mut Cx) -> Result {
 /// CSI, ControllerModifyVolume: INVALID_ARGUMENT if a parameter is not supported.
 #[case(needs = [Modifies, Creates, Filesystem], driver = Shared)]
 async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
+    // Its request is the pattern for the next one.
     cx.volume("data").create().await?;
     let mut request = cx.create_request("class")?;
     request["mutableParameters"] = json!({ "volproof-no-such-parameter": "yes" });

@@ -13,18 +13,18 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     node.writes(&node.staging(), "of-the-node").await?;
     let answer = node.publish("web").await?;
-    let shown = node.has(&node.target("web"), "of-the-node").await?;
+    let shows_staging = node.has(&node.target("web"), "of-the-node").await?;
     let cause = format!(
         "NodePublishVolume of a volume that is not staged answered {}, and its target shows the empty staging path.",
         answer.code()
     );
-    cx.keeps("DRV-054", "NodePublishVolume", !shown, &cause)?;
-    // A driver may remove the staging path of a volume that it unstages.
+    cx.keeps("DRV-054", "NodePublishVolume", !shows_staging, &cause)?;
+    // Removed before the volume is unstaged: a driver may then remove the staging path, which has to be empty.
     node.unlink_if_there(&node.staging().join("of-the-node"));
     if answer.is_ok() {
         return node.undo_publish("web").await;
     }
-    // The same call is OK once the volume is staged.
+    // The same call must be OK once the volume is staged.
     node.set_up("web").await?;
     node.tear_down("web").await
 }
@@ -127,7 +127,7 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
     judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    is_torn_down_twice(cx, cx.node_calls(&data).await?).await
+    torn_down_twice(cx, cx.node_calls(&data).await?).await
 }
 
 /// Unpublishing and unstaging a device twice are OK, and nothing is bound or left at the target.
@@ -138,17 +138,17 @@ async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    is_torn_down_twice(cx, cx.node_calls(&disk).await?).await
+    torn_down_twice(cx, cx.node_calls(&disk).await?).await
 }
 
-async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
+async fn torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
     let target = node.target("web");
     let directory = target.parent().expect("a target is in a directory");
     std::fs::create_dir_all(directory)?;
-    let before = owned(directory)?;
+    let owner_before = owned(directory)?;
     node.set_up("web").await?;
     let cause = "NodePublishVolume changed the owner or the mode of the directory of its target.";
-    cx.keeps("DRV-065", "NodePublishVolume", owned(directory)? == before, cause)?;
+    cx.keeps("DRV-065", "NodePublishVolume", owned(directory)? == owner_before, cause)?;
     let is_there = !node.mounts_at(&target)?.is_empty() || node.is_device(&target);
     cx.keeps("DRV-055", "NodePublishVolume", is_there, NOT_MOUNTED)?;
     node.undo_publish("web").await?;
@@ -204,7 +204,8 @@ async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
     let unpublished = node.unpublish("web").await?.asked("of a target that is gone");
     unpublished.is("DRV-069", &["OK"])?;
     if !unpublished.is_ok() {
-        // With its directory the target can be unpublished, so that advice that is not followed leaves nothing behind.
+        // Put back, so that the driver can unpublish the target: DRV-069 is advice, and a driver that does not follow
+        // it must not leave a published volume behind.
         std::fs::rename(target.with_file_name("gone"), &target)?;
         node.unpublish("web").await?;
     }
@@ -259,7 +260,7 @@ async fn publish_that_failed_is_forgotten(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     let target = node.target("web");
     node.stage().await?.succeeds()?;
-    // Makes the parent directory of the target.
+    // The request itself is not needed: publish_request also makes the parent directory of the target.
     drop(node.publish_request("web"));
     std::fs::write(&target, "in the way of a directory")?;
     let failed = node.publish("web").await?;
@@ -379,7 +380,7 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     for attached in ["once", "again"] {
         let staged = node.stage().await?;
-        // These codes say that the context does not fit. Another code may have another reason.
+        // Only these codes say that the publish context is wrong: other codes may have another reason.
         let is_refused = ["FailedPrecondition", "InvalidArgument", "NotFound"].contains(&staged.code());
         let cause = format!(
             "NodeStageVolume of a volume that was attached {attached} answered {} to the publish context of that attachment.",
@@ -401,8 +402,9 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
 async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
-    let good = node.stage().await?;
-    if good.is_ok() {
+    let staged = node.stage().await?;
+    // If this plain call fails already, its failure is judged below.
+    if staged.is_ok() {
         node.undo_stage().await?;
         node.ask_with(|asked| asked["mount"]["mountFlags"] = json!(["volproof-no-such-flag"]));
         let answer = node.stage().await?;
@@ -434,7 +436,7 @@ async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
     if !answer.is_ok() {
         node.undo_publish("web").await?;
     }
-    // Staged still: what a driver loses when it stages again is another fault.
+    // Not staged again in between: data that a driver loses when it stages are another fault.
     node.publish("next").await?.succeeds()?;
     let cause =
         "NodeUnpublishVolume of a target with two mounts on top of each other deleted what is in the volume.";

@@ -1,4 +1,5 @@
-//! The volumes that a pod may have: those that its containers use, its own ephemeral ones, and those that its node reaches.
+//! Rules about the volumes of a pod: its containers use them, an ephemeral claim is the pod's own, and its node reaches
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +23,15 @@ fn pod_of<'a>(books: &'a Books, uid: &str) -> Option<&'a Value> {
     books.objects_of(ObjectKind::Pod).map(|(_, body)| body).find(|body| body["metadata"]["uid"] == uid)
 }
 
-/// Whether the pod lists the claim of a volume in a field of its own.
-fn lists(books: &Books, pod: &str, field: &str, volume: &str) -> bool {
+/// Whether `field` of the pod's spec, a list of claims in the trace such as `unused`, names the claim of a volume.
+fn lists_claim(books: &Books, pod: &str, field: &str, volume: &str) -> bool {
     let Some((claim, _)) = claim_of(books, volume) else { return false };
     let claim = claim.rsplit('/').next().unwrap_or(claim);
     let listed = pod_of(books, pod).and_then(|body| body["spec"][field].as_array());
-    listed.into_iter().flatten().any(|listed| listed == claim)
+    listed.into_iter().flatten().any(|name| name == claim)
 }
 
-/// The pod that a publish is for.
+/// A NodePublishVolume call, with the UID of the pod that it is for.
 fn published_for(line: &TraceLine) -> Option<(&RpcStart, &str)> {
     let Event::RpcStart(start) = &line.event else { return None };
     let pod = Place::of(start.request().target_path()).and_then(Place::pod)?;
@@ -42,24 +43,23 @@ pub(super) static USED_VOLUMES_ONLY: Rule = Rule {
     sentence: "a volume that no container of its pod uses is neither wanted nor published for it",
     witnesses: &[Witness::Rpc, Witness::Api, Witness::Manager],
     check: Checked::Each(|books, line, report| {
-        let known = |pod: &str| pod_of(books, pod).is_some();
-        if published_for(line).is_some_and(|(_, pod)| known(pod)) {
-            report.tried();
-        }
         if let Some((start, pod)) = published_for(line)
-            && lists(books, pod, "unused", start.request().volume_id())
+            && pod_of(books, pod).is_some()
         {
-            report.broken(
-                &start.method,
-                "published for a pod that does not use it",
-                start.request().target_path(),
-            );
+            report.tried();
+            if lists_claim(books, pod, "unused", start.request().volume_id()) {
+                report.broken(
+                    &start.method,
+                    "published for a pod that does not use it",
+                    start.request().target_path(),
+                );
+            }
         }
         if let Event::State(change) = &line.event
             && let Some((pod, volume)) = pod_and_handle(&change.key)
             && change.world == World::Desired
             && !change.to.is_empty()
-            && lists(books, pod, "unused", volume)
+            && lists_claim(books, pod, "unused", volume)
         {
             report.broken("", "wanted for a pod that does not use it", change.key.as_str());
         }
@@ -75,7 +75,7 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
         let volume = start.request().volume_id();
         let owners =
             claim_of(books, volume).and_then(|(_, claim)| claim["metadata"]["ownerReferences"].as_array());
-        let Some(owners) = owners.filter(|_| lists(books, pod, "ephemeral", volume)) else { return };
+        let Some(owners) = owners.filter(|_| lists_claim(books, pod, "ephemeral", volume)) else { return };
         report.tried();
         if !owners.iter().any(|owner| owner["uid"] == pod && owner["controller"] == true) {
             report.broken(&start.method, "published from a claim of another owner", volume);
@@ -115,9 +115,10 @@ fn is_reached(books: &Books, volume: &str) -> Option<bool> {
     Some(matches(terms, &labels.collect()))
 }
 
-/// Whether one of the terms holds in full. An operator that compares numbers counts as holding.
+/// Whether the labels meet all requirements of at least one term. `Gt` and `Lt`, which compare numbers, always count
+/// as met.
 fn matches(terms: &[Value], labels: &BTreeMap<&str, &str>) -> bool {
-    let holds = |requirement: &Value| {
+    let is_met = |requirement: &Value| {
         let label = labels.get(text(requirement, "key"));
         let mut values = requirement["values"].as_array().into_iter().flatten();
         match text(requirement, "operator") {
@@ -128,7 +129,7 @@ fn matches(terms: &[Value], labels: &BTreeMap<&str, &str>) -> bool {
             _ => true,
         }
     };
-    terms.iter().filter_map(Value::as_array).any(|term| !term.is_empty() && term.iter().all(holds))
+    terms.iter().filter_map(Value::as_array).any(|term| !term.is_empty() && term.iter().all(is_met))
 }
 
 #[cfg(test)]
@@ -194,8 +195,8 @@ mod tests {
                 false => breaks(rule, "used on a node that does not reach it", &script, &[]),
             }
         }
-        let away = [node, &volume("Exists", "rack")].concat();
-        breaks(rule, "used on a node that does not reach it", &[&away, "publish v1 a"].concat(), &[]);
-        passes_over(rule, &[&away, "unpublish v1 a\nunstage v1\nstage v2"].concat(), &[]);
+        let unreached = [node, &volume("Exists", "rack")].concat();
+        breaks(rule, "used on a node that does not reach it", &[&unreached, "publish v1 a"].concat(), &[]);
+        passes_over(rule, &[&unreached, "unpublish v1 a\nunstage v1\nstage v2"].concat(), &[]);
     }
 }

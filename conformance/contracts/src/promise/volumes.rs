@@ -1,4 +1,4 @@
-//! Creating and deleting volumes, telling about them, and attaching them.
+//! Promises about creating, deleting, listing and attaching volumes.
 
 use super::{Harm, Promise, advice, csi, must};
 

@@ -21,7 +21,8 @@ impl Cx {
         self.all_answered(doing, calls, Bed::call_limit)
     }
 
-    /// Makes a call while a disk or daemon below its volume fails. Returns `None` if no answer came, which breaks a promise.
+    /// Makes a call while a disk or daemon below its volume fails. A call without an answer breaks DRV-093 and
+    /// returns `None`.
     #[track_caller]
     pub fn answer_to(&self, call: Call) -> impl Future<Output = Result<Option<Answer>>> + use<> {
         let doing = self.shared.begin("cx.answer_to()", Location::caller());
@@ -33,23 +34,24 @@ impl Cx {
         &self,
         doing: Doing,
         calls: Vec<Call>,
-        limit: fn(&Bed) -> Duration,
+        limit_of: fn(&Bed) -> Duration,
     ) -> impl Future<Output = Result<Vec<Answer>>> + use<> {
         let (cx, count) = (Cx { shared: self.shared() }, calls.len());
         async move {
             let answered = Cell::new(0);
-            let mut all = std::pin::pin!(all(calls, &answered));
+            let mut polled = std::pin::pin!(poll_together(calls, &answered));
             loop {
-                let (limit, before) = (limit(&cx.shared.bed), answered.get());
-                match load::within(limit, &mut all).await {
+                let (limit, before) = (limit_of(&cx.shared.bed), answered.get());
+                match load::within(limit, &mut polled).await {
                     Ok(answers) => {
                         cx.keeps("DRV-093", "", true, "")?;
                         return answers.into_iter().collect();
                     }
+                    // The machine was too busy: the driver did not have its full time.
                     Err(late) if late.is_cut_short => {
                         return doing.done(Err(StepError::Environment(vec![late.to_string()])));
                     }
-                    // A driver may serve them one after the other: the limit starts anew with each answer.
+                    // A driver may serve the calls one after the other: the limit starts anew with each answer.
                     Err(_) if answered.get() > before => {}
                     Err(_) => {
                         cx.shared.last.replace(doing);
@@ -65,7 +67,7 @@ impl Cx {
         }
     }
 
-    /// Repeats a call until the answer is not ABORTED. No other call may be under way, except cancelled ones.
+    /// Repeats a call until the answer is not ABORTED. The caller has no other call under way, except cancelled ones.
     #[track_caller]
     pub fn until_free(&self, call: impl Fn() -> Call) -> impl Future<Output = Result<Answer>> {
         let doing = self.shared.begin("cx.until_free()", Location::caller());
@@ -120,7 +122,7 @@ impl Cx {
 }
 
 /// Polls all calls together until each is answered; `answered` counts the answers so far.
-async fn all(mut calls: Vec<Call>, answered: &Cell<usize>) -> Vec<Result<Answer>> {
+async fn poll_together(mut calls: Vec<Call>, answered: &Cell<usize>) -> Vec<Result<Answer>> {
     let mut answers: Vec<Option<Result<Answer>>> = calls.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         for (call, answer) in calls.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
