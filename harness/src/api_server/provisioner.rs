@@ -1,4 +1,4 @@
-//! The provisioner: has the driver make a volume, and binds a claim to it.
+//! The provisioner: calls CreateVolume of the driver, and binds a claim to the new volume.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use crate::proxy::{explained, is_not_now, repeated, within};
 /// The time limit for the controllers to release the objects of a deleted volume.
 const RELEASE: Duration = Duration::from_secs(10);
 
-/// For how long a call is made again that the driver puts off.
-const PUT_OFF: Duration = Duration::from_secs(2);
+/// The time for which a call is repeated while the driver puts it off.
+const PUT_OFF_LIMIT: Duration = Duration::from_secs(2);
 
 /// A volume to be provisioned, as its claim describes it.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub enum ContentSource {
 }
 
 impl VolumeRequest {
-    /// A directory for one node, as the manifest would have it.
+    /// A file system volume for one node, with the manifest's size, file system type and mount options.
     pub fn new(name: &str, manifest: &Manifest) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,22 +95,22 @@ pub struct Provisioned {
     pub handle: String,
 }
 
-/// Makes a call, and again for a moment while the driver puts it off.
-async fn asked<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
+/// Makes a call, and repeats it for up to [`PUT_OFF_LIMIT`] while the driver puts it off.
+async fn call_repeatedly<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
     let begun = Instant::now();
     let is_put_off = |answer: &Result<T, Status>| answer.as_ref().is_err_and(is_not_now);
     repeated(
         async || call().await.map_err(explained),
-        |answer| is_put_off(answer) && begun.elapsed() < PUT_OFF,
+        |answer| is_put_off(answer) && begun.elapsed() < PUT_OFF_LIMIT,
     )
     .await
 }
 
-/// Why a volume cannot be had.
+/// The reason that a volume cannot be provisioned or deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvisionError {
-    /// The driver did not make it.
+    /// CreateVolume failed.
     #[error("cannot make the volume `{name}`")]
     Create {
         /// The claim's name.
@@ -118,7 +118,7 @@ pub enum ProvisionError {
         #[source]
         source: Status,
     },
-    /// The driver did not delete it.
+    /// DeleteVolume failed.
     #[error("cannot delete the volume `{name}`")]
     Delete {
         /// The claim's name.
@@ -132,7 +132,7 @@ pub enum ProvisionError {
         /// The claim's name.
         name: String,
     },
-    /// The driver makes none, and the manifest names no more that exist.
+    /// The driver has no CreateVolume, and no `existing` volume of the manifest is left with these access modes.
     #[error(
         "cannot have the volume `{name}`: the driver has no CreateVolume, and no `existing` volume of the manifest \
          is left for it"
@@ -141,7 +141,7 @@ pub enum ProvisionError {
         /// The claim's name.
         name: String,
     },
-    /// There is no such volume.
+    /// No claim or CSI volume of this name exists.
     #[error("cannot find the volume `{name}`")]
     Unknown {
         /// The claim's name.
@@ -156,7 +156,7 @@ pub enum ProvisionError {
         #[source]
         source: ApiError,
     },
-    /// The driver has deleted the volume, and a controller or a pod keeps an object of it.
+    /// The driver has deleted the volume, but a controller or a pod keeps its claim or PersistentVolume.
     #[error("the {} `{}` of the deleted volume `{name}` is kept", key.kind, key.name)]
     Kept {
         /// The claim's name.
@@ -168,7 +168,7 @@ pub enum ProvisionError {
     Secrets(#[source] ManifestError),
 }
 
-/// Has volumes made by one driver.
+/// Provisions and deletes volumes of one driver, with their claims and PersistentVolumes.
 #[derive(Debug)]
 pub struct Provisioner {
     api: ApiServer,
@@ -182,12 +182,13 @@ pub struct Provisioner {
 impl Provisioner {
     /// A provisioner whose calls go through `channel`.
     pub fn new(api: ApiServer, channel: Channel, manifest: Manifest, capabilities: Capabilities) -> Self {
+        // Reversed: `take_existing` searches from the end, and so takes them in the manifest's order.
         let existing = Mutex::new(manifest.volume.existing.iter().rev().cloned().collect());
         Self { api, channel, manifest, capabilities, existing, tag: String::new() }
     }
 
-    /// Asks for volumes by names that end so: a driver that outlives a case must not take the next one's volume
-    /// for the same.
+    /// Appends `tag` to the names in CreateVolume: a driver that outlives a case must not answer the next case's
+    /// CreateVolume with the volume of the earlier case.
     #[must_use]
     pub fn tagged(self, tag: String) -> Self {
         Self { tag, ..self }
@@ -203,10 +204,11 @@ impl Provisioner {
         &self.tag
     }
 
-    /// Has a volume made and binds a new claim to it.
+    /// Creates a volume, or takes an existing one of the manifest if the driver has no CreateVolume, and binds a new
+    /// claim to it.
     ///
     /// # Errors
-    /// When the driver does not make it.
+    /// When there is no volume, or an object cannot be written.
     pub async fn provision(&self, wanted: &VolumeRequest) -> Result<Provisioned, ProvisionError> {
         let mut wanted = wanted.clone();
         let (made, secrets) = match self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
@@ -223,8 +225,8 @@ impl Provisioner {
         Ok(names)
     }
 
-    /// Deletes a claim, its volume and what the driver made for it, and waits until the objects are gone. Pods must not
-    /// use it any more.
+    /// Deletes the driver's volume of a claim, the claim and the PersistentVolume, and waits until both objects are
+    /// gone. No pod may use the claim any more.
     ///
     /// # Errors
     /// When the driver does not delete it, or an object is kept.
@@ -237,7 +239,7 @@ impl Provisioner {
             let secrets = self.secrets()?;
             let volume_id = csi.handle.to_string();
             let request = v1::DeleteVolumeRequest { volume_id, secrets };
-            let answer = asked(async || {
+            let answer = call_repeatedly(async || {
                 let request = within(request.clone(), self.manifest.call_timeout());
                 ControllerClient::new(self.channel.clone()).delete_volume(request).await
             });
@@ -246,7 +248,7 @@ impl Provisioner {
         let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
         self.api.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
         self.api.delete::<Volume>("", &volume.meta.name).map_err(failed)?;
-        // Another claim of the name could not be written before.
+        // Until both are gone, no new claim of the same name can be written.
         for key in [object.key(), volume.key()] {
             let gone = tokio::time::timeout(RELEASE, self.api.wait_gone(&key)).await;
             gone.map_err(|_| ProvisionError::Kept { name: claim.to_owned(), key })?;
@@ -254,7 +256,7 @@ impl Provisioner {
         Ok(())
     }
 
-    /// The parameters of a class with the driver's secrets, which become objects.
+    /// The parameters by which a storage class names the driver's secrets. Writes the secrets as objects.
     ///
     /// # Errors
     /// When a secret cannot be read.
@@ -302,16 +304,16 @@ impl Provisioner {
         Ok(parameters)
     }
 
-    /// The name that the driver is asked for.
-    fn asked_name(&self, name: &str) -> String {
+    /// The name of a volume in CreateVolume.
+    fn requested_name(&self, name: &str) -> String {
         format!("pvc-{name}{}", self.tag)
     }
 
-    /// The name of the PersistentVolume. A driver that is a client of Kubernetes may look for the object by the name that
-    /// it was asked for, which is the object's in a cluster.
+    /// The name of the PersistentVolume. In a cluster it is the name in CreateVolume, and a driver that is a client of
+    /// Kubernetes may look for the object by that name.
     fn volume_name(&self, name: &str) -> String {
         match self.manifest.kubernetes {
-            Some(_) => self.asked_name(name),
+            Some(_) => self.requested_name(name),
             None => format!("pv-{name}"),
         }
     }
@@ -324,13 +326,14 @@ impl Provisioner {
     }
 
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
-        let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
-        // A provisioner that knows no topology of a node asks for none.
-        let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS")
-            && !here.segments.is_empty();
-        let reachable = v1::TopologyRequirement { requisite: vec![here.clone()], preferred: vec![here] };
+        let of_node = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
+        // Without the node's topology there is no requirement to make.
+        let has_topology = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS")
+            && !of_node.segments.is_empty();
+        let requirement =
+            v1::TopologyRequirement { requisite: vec![of_node.clone()], preferred: vec![of_node] };
         let request = v1::CreateVolumeRequest {
-            name: self.asked_name(&wanted.name),
+            name: self.requested_name(&wanted.name),
             capacity_range: Some(v1::CapacityRange {
                 required_bytes: wanted.size.cast_signed(),
                 limit_bytes: 0,
@@ -342,11 +345,11 @@ impl Provisioner {
                 .collect(),
             parameters: self.parameters(wanted),
             secrets: self.secrets()?,
-            accessibility_requirements: somewhere.then_some(reachable),
+            accessibility_requirements: has_topology.then_some(requirement),
             volume_content_source: wanted.source.as_ref().map(ContentSource::message),
             ..v1::CreateVolumeRequest::default()
         };
-        let answer = asked(async || {
+        let answer = call_repeatedly(async || {
             let request = within(request.clone(), self.manifest.call_timeout());
             ControllerClient::new(self.channel.clone()).create_volume(request).await
         });
@@ -376,10 +379,10 @@ impl Provisioner {
     fn capability(&self, wanted: &VolumeRequest, mode: AccessMode) -> v1::VolumeCapability {
         use v1::volume_capability::access_mode::Mode;
         use v1::volume_capability::{AccessMode as Access, AccessType, BlockVolume, MountVolume};
-        let finer = self.capabilities.controller_can("SINGLE_NODE_MULTI_WRITER");
+        let has_single_node_modes = self.capabilities.controller_can("SINGLE_NODE_MULTI_WRITER");
         let mode = match mode {
-            AccessMode::ReadWriteOnce if finer => Mode::SingleNodeMultiWriter,
-            AccessMode::ReadWriteOncePod if finer => Mode::SingleNodeSingleWriter,
+            AccessMode::ReadWriteOnce if has_single_node_modes => Mode::SingleNodeMultiWriter,
+            AccessMode::ReadWriteOncePod if has_single_node_modes => Mode::SingleNodeSingleWriter,
             AccessMode::ReadWriteOnce | AccessMode::ReadWriteOncePod => Mode::SingleNodeWriter,
             AccessMode::ReadOnlyMany => Mode::MultiNodeReaderOnly,
             AccessMode::ReadWriteMany => Mode::MultiNodeMultiWriter,
@@ -398,8 +401,7 @@ impl Provisioner {
         }
     }
 
-    /// First the volume's reference to its claim, then the claim's to its volume: a node that sees the claim
-    /// bound always finds the volume bound to it.
+    /// Writes the claim and its PersistentVolume, and binds them to each other.
     fn bind(
         &self,
         wanted: &VolumeRequest,
@@ -435,11 +437,13 @@ impl Provisioner {
             mount_options: wanted.mount_options.clone(),
             mode: Some(mode),
             affinity: affinity(&made.accessible_topology),
-            source: PersistentSource::Csi(Box::new(self.source(wanted, made, secrets)?)),
+            source: PersistentSource::Csi(Box::new(self.csi_source(wanted, made, secrets)?)),
             reclaim: "Delete".to_owned(),
             phase: "Bound".to_owned(),
             ..Volume::default()
         };
+        // The volume names its claim before the claim names its volume: a node that sees the claim bound always finds
+        // the volume bound to it.
         self.api.create(volume).map_err(failed)?;
         let bound = |claim: &mut Claim| {
             claim.spec.volume = names.volume.clone();
@@ -450,17 +454,17 @@ impl Provisioner {
         Ok(())
     }
 
-    /// `secrets` are the volume's own, instead of those for all.
-    fn source(
+    /// The CSI source of the PersistentVolume. `secrets` replace the manifest's for a volume that has its own.
+    fn csi_source(
         &self,
         wanted: &VolumeRequest,
         made: v1::Volume,
         secrets: Option<&manifest::Secrets>,
     ) -> Result<CsiSource, ProvisionError> {
         let files = secrets.unwrap_or(&self.manifest.secrets);
-        let own = secrets.map_or(String::new(), |_| format!("{}-", wanted.name));
+        let prefix = secrets.map_or(String::new(), |_| format!("{}-", wanted.name));
         let secret =
-            |name: &str, file: &Option<PathBuf>| self.secret(&format!("{own}{name}"), file.as_deref());
+            |name: &str, file: &Option<PathBuf>| self.secret(&format!("{prefix}{name}"), file.as_deref());
         Ok(CsiSource {
             driver: self.capabilities.name.as_str().into(),
             handle: made.volume_id.into(),
@@ -475,7 +479,7 @@ impl Provisioner {
         })
     }
 
-    /// Makes a secret an object of the cluster, once, and returns its name.
+    /// Writes the secret in a file as an object, unless it exists, and returns its name. `None` without a file.
     fn secret(&self, name: &str, file: Option<&Path>) -> Result<Option<Namespaced>, ProvisionError> {
         if file.is_none() {
             return Ok(None);
@@ -500,8 +504,8 @@ impl Provisioner {
 fn affinity(topology: &[v1::Topology]) -> Option<NodeAffinity> {
     let term = |place: &v1::Topology| {
         let segments: BTreeMap<_, _> = place.segments.clone().into_iter().collect();
-        let is = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
-        segments.into_iter().map(is).collect()
+        let requirement = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
+        segments.into_iter().map(requirement).collect()
     };
     let terms: Vec<_> = topology.iter().map(term).collect();
     (!terms.is_empty()).then_some(NodeAffinity { terms })

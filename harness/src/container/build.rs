@@ -1,8 +1,5 @@
 //! Builds a container: namespaces, mounts, devices, and last its user. Runs in the container's first process, with one
 //! thread, and changes nothing outside of its own namespaces.
-//!
-//! Every source is cloned before the mount namespace is left: only there a clone of a shared mount becomes its peer, so
-//! that a mount made inside appears on the node. A clone of the copy in a new namespace would not be a peer.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,16 +25,16 @@ pub(super) struct BuildError {
 
 type Result<T = ()> = std::result::Result<T, BuildError>;
 
-/// An error of the kernel, with the step that failed.
-fn at<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> BuildError {
-    let what = what.into();
+/// Adds the step that failed to an error of the kernel.
+fn failed_to<E: Into<std::io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> BuildError {
+    let step = step.into();
     |error| {
         let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(libc::EIO));
-        BuildError { what, errno }
+        BuildError { what: step, errno }
     }
 }
 
-/// Devices every container has.
+/// The devices that every container has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// This process's id in the PID namespace of its parent. To be called before [`build`].
@@ -51,16 +48,19 @@ pub(super) fn pid_outside() -> std::io::Result<i32> {
 /// Turns this process into the container of the configuration.
 pub(super) fn build(spec: &Spec) -> Result {
     let mounts: &[Mount] = spec.mounts().as_deref().unwrap_or_default();
-    let sources = mounts.iter().map(source).collect::<Result<Vec<Option<OwnedFd>>>>()?;
-    let apart = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
-    unshare(apart).map_err(at("make namespaces"))?;
-    // From here on a new mount appears on the node only if it is made in a clone from before.
+    // Cloned in the node's mount namespace: there a clone of a shared mount becomes its peer, so that a mount made in
+    // the container appears on the node. In the new namespace a clone would be a peer of that namespace's copy only.
+    let sources = mounts.iter().map(clone_source).collect::<Result<Vec<Option<OwnedFd>>>>()?;
+    let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    unshare(namespaces).map_err(failed_to("make namespaces"))?;
+    // From here on a new mount appears on the node only if it is made in one of `sources`.
     let slave = MsFlags::MS_REC | MsFlags::MS_SLAVE;
-    mount(None::<&str>, "/", None::<&str>, slave, None::<&str>).map_err(at("leave the peers of `/`"))?;
+    mount(None::<&str>, "/", None::<&str>, slave, None::<&str>)
+        .map_err(failed_to("leave the peers of `/`"))?;
 
     let root = spec.root().as_ref().map_or(Path::new(""), |root| root.path().as_path());
     mount(Some("volproof"), root, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
-        .map_err(at("mount the root"))?;
+        .map_err(failed_to("mount the root"))?;
     let inside = open(root)?;
     for (mount, source) in mounts.iter().zip(sources) {
         let destination = mount.destination();
@@ -72,10 +72,11 @@ pub(super) fn build(spec: &Spec) -> Result {
     make_devices(inside.as_fd(), spec)?;
     protect_paths(inside.as_fd(), spec)?;
     if let Some(hostname) = spec.hostname() {
-        nix::unistd::sethostname(hostname).map_err(at("set the host name"))?;
+        nix::unistd::sethostname(hostname).map_err(failed_to("set the host name"))?;
     }
     if spec.root().as_ref().and_then(|root| root.readonly()) == Some(true) {
-        change(inside.as_fd(), Change::ReadOnly, Reach::Itself).map_err(at("make the root read-only"))?;
+        change(inside.as_fd(), Change::ReadOnly, Reach::Itself)
+            .map_err(failed_to("make the root read-only"))?;
     }
     drop(inside);
     enter(root)?;
@@ -90,8 +91,8 @@ fn make_devices(root: BorrowedFd<'_>, spec: &Spec) -> Result {
     for name in DEVICES {
         let device = Path::new("/dev").join(name);
         // A device that the machine lacks is left out.
-        let Ok(of_machine) = clone(&device, false) else { continue };
-        mount_at(root, &device, &of_machine, true)?;
+        let Ok(node_device) = clone(&device, false) else { continue };
+        mount_at(root, &device, &node_device, true)?;
     }
     let linux = spec.linux().as_ref();
     for device in linux.iter().flat_map(|linux| linux.devices().iter().flatten()) {
@@ -112,8 +113,9 @@ fn protect_paths(root: BorrowedFd<'_>, spec: &Spec) -> Result {
     Ok(())
 }
 
-/// A clone of a bind mount's source that is not attached yet. With `rbind` it has the mounts below.
-fn source(mount: &Mount) -> Result<Option<OwnedFd>> {
+/// Clones the source of a bind mount, without attaching the clone. With `rbind` the clone includes
+/// the mounts below the source.
+fn clone_source(mount: &Mount) -> Result<Option<OwnedFd>> {
     let (Some("bind"), Some(source)) = (mount.typ().as_deref(), mount.source()) else { return Ok(None) };
     clone(source, options(mount).any(|option| option == "rbind")).map(Some)
 }
@@ -132,7 +134,7 @@ fn set_flags(tree: &OwnedFd, mount: &Mount) -> Result {
     });
     if let Some(kind) = propagation {
         change(tree.as_fd(), Change::Propagation(kind), Reach::Below)
-            .map_err(at("set the propagation of the volume at"))?;
+            .map_err(failed_to("set the propagation of the volume at"))?;
     }
     for option in options(mount) {
         let reach = match option {
@@ -140,22 +142,22 @@ fn set_flags(tree: &OwnedFd, mount: &Mount) -> Result {
             "rro" => Reach::Below,
             _ => continue,
         };
-        change(tree.as_fd(), Change::ReadOnly, reach).map_err(at("make the volume read-only at"))?;
+        change(tree.as_fd(), Change::ReadOnly, reach).map_err(failed_to("make the volume read-only at"))?;
     }
     Ok(())
 }
 
-fn clone(path: &Path, below: bool) -> Result<OwnedFd> {
+fn clone(path: &Path, recursive: bool) -> Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if below {
+    if recursive {
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }
-    rustix::mount::open_tree(CWD, path, flags).map_err(at(format!("clone `{}`", path.display())))
+    rustix::mount::open_tree(CWD, path, flags).map_err(failed_to(format!("clone `{}`", path.display())))
 }
 
 fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Result {
     if let Some(source) = source {
-        let stat = rustix::fs::fstat(&source).map_err(at("stat the source of the mount at"))?;
+        let stat = rustix::fs::fstat(&source).map_err(failed_to("stat the source of the mount at"))?;
         let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
         mount_at(root, wanted.destination(), &source, !is_dir)?;
         return set_flags(&source, wanted);
@@ -180,33 +182,39 @@ fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Resu
         Err(Errno::EPERM) if fs_type == Some("sysfs") => {
             mount_at(root, wanted.destination(), &clone(Path::new("/sys"), true)?, false)
         }
-        mounted => mounted.map_err(at(format!("mount {} at", fs_type.unwrap_or_default()))),
+        mounted => mounted.map_err(failed_to(format!("mount {} at", fs_type.unwrap_or_default()))),
     }
 }
 
-fn mount_at(root: BorrowedFd<'_>, path: &Path, tree: &OwnedFd, file: bool) -> Result {
-    let place = mount_point(root, path, file)?;
-    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(tree, "", &place, "", both).map_err(at("mount a volume at"))
+fn mount_at(root: BorrowedFd<'_>, path: &Path, tree: &OwnedFd, is_file: bool) -> Result {
+    let place = mount_point(root, path, is_file)?;
+    attach_tree(tree, &place).map_err(failed_to("mount a volume at"))
 }
 
-/// Opens a path in the root and creates what is missing of it. Links in volumes lead where they lead inside.
-fn mount_point(root: BorrowedFd<'_>, path: &Path, file: bool) -> Result<OwnedFd> {
-    let failed = |errno: rustix::io::Errno| at("make the mount point")(errno);
+/// Attaches a tree at an open mount point.
+fn attach_tree(tree: &OwnedFd, place: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(tree, "", place, "", flags)
+}
+
+/// Opens a path in the root, and creates its missing directories and, with `is_file`, the file at its end. Symbolic
+/// links are resolved inside the root.
+fn mount_point(root: BorrowedFd<'_>, path: &Path, is_file: bool) -> Result<OwnedFd> {
+    let failed = |errno: rustix::io::Errno| failed_to("make the mount point")(errno);
     let names: Vec<_> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    let mut here = root.try_clone_to_owned().map_err(at("make the mount point"))?;
+    let mut here = root.try_clone_to_owned().map_err(failed_to("make the mount point"))?;
     let mut walked = PathBuf::new();
     for (index, name) in names.iter().enumerate() {
         walked.push(name);
-        here = match within(root, &walked) {
+        here = match open_in_root(root, &walked) {
             Err(rustix::io::Errno::NOENT) => {
-                if file && index + 1 == names.len() {
+                if is_file && index + 1 == names.len() {
                     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
                     rustix::fs::openat(&here, name.as_os_str(), flags, Mode::from(0o644)).map_err(failed)?;
                 } else {
                     rustix::fs::mkdirat(&here, name.as_os_str(), Mode::from(0o755)).map_err(failed)?;
                 }
-                within(root, &walked).map_err(failed)?
+                open_in_root(root, &walked).map_err(failed)?
             }
             found => found.map_err(failed)?,
         };
@@ -214,22 +222,22 @@ fn mount_point(root: BorrowedFd<'_>, path: &Path, file: bool) -> Result<OwnedFd>
     Ok(here)
 }
 
-fn within(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+fn open_in_root(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
 fn open(root: &Path) -> Result<OwnedFd> {
     rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(at("open the root"))
+        .map_err(failed_to("open the root"))
 }
 
-/// Makes a device node from its numbers, as a container runtime does: the node may have the device at another path.
+/// Makes a device file from its numbers, as a container runtime does: on the node the device may have another path.
 fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     let path = device.path();
-    let what = || format!("make the device `{}`", path.display());
+    let step = || format!("make the device `{}`", path.display());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(BuildError { what: what(), errno: Errno::EINVAL });
+        return Err(BuildError { what: step(), errno: Errno::EINVAL });
     };
     let kind = match device.typ() {
         LinuxDeviceType::B => rustix::fs::FileType::BlockDevice,
@@ -240,53 +248,52 @@ fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
     let numbers = rustix::fs::makedev(number(device.major()), number(device.minor()));
     let parent = mount_point(root, parent, false)?;
     let mode = Mode::from(device.file_mode().unwrap_or(0o666) & 0o7777);
-    rustix::fs::mknodat(&parent, name, kind, mode, numbers).map_err(at(what()))?;
+    rustix::fs::mknodat(&parent, name, kind, mode, numbers).map_err(failed_to(step()))?;
     // mknod applies the umask.
-    rustix::fs::chmodat(&parent, name, mode, rustix::fs::AtFlags::empty()).map_err(at(what()))?;
+    rustix::fs::chmodat(&parent, name, mode, rustix::fs::AtFlags::empty()).map_err(failed_to(step()))?;
     let owner = device.uid().map(rustix::fs::Uid::from_raw);
     let group = device.gid().map(rustix::fs::Gid::from_raw);
     rustix::fs::chownat(&parent, name, owner, group, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(at(what()))
+        .map_err(failed_to(step()))
 }
 
 /// Covers a masked path, if it exists: a directory with an empty tmpfs, a file with `/dev/null`.
 fn mask(root: BorrowedFd<'_>, path: &Path) -> Result {
-    let what = || format!("mask `{}`", path.display());
-    let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
-    let stat = rustix::fs::fstat(&place).map_err(at(what()))?;
+    let step = || format!("mask `{}`", path.display());
+    let Ok(place) = open_in_root(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
+    let stat = rustix::fs::fstat(&place).map_err(failed_to(step()))?;
     let target = format!("/proc/self/fd/{}", place.as_raw_fd());
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
         rustix::fs::FileType::Directory => {
             let flags = MsFlags::MS_RDONLY;
-            mount(Some("tmpfs"), target.as_str(), Some("tmpfs"), flags, Some("size=0")).map_err(at(what()))
+            mount(Some("tmpfs"), target.as_str(), Some("tmpfs"), flags, Some("size=0"))
+                .map_err(failed_to(step()))
         }
         _ => {
             let nothing = clone(Path::new("/dev/null"), false)?;
-            let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-            rustix::mount::move_mount(&nothing, "", &place, "", both).map_err(at(what()))
+            attach_tree(&nothing, &place).map_err(failed_to(step()))
         }
     }
 }
 
 fn make_read_only(root: BorrowedFd<'_>, path: &Path) -> Result {
-    let what = || format!("make `{}` read-only", path.display());
-    let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
+    let step = || format!("make `{}` read-only", path.display());
+    let Ok(place) = open_in_root(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    let tree = rustix::mount::open_tree(&place, "", flags).map_err(at(what()))?;
-    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(&tree, "", &place, "", both).map_err(at(what()))?;
-    change(tree.as_fd(), Change::ReadOnly, Reach::Below).map_err(at(what()))
+    let tree = rustix::mount::open_tree(&place, "", flags).map_err(failed_to(step()))?;
+    attach_tree(&tree, &place).map_err(failed_to(step()))?;
+    change(tree.as_fd(), Change::ReadOnly, Reach::Below).map_err(failed_to(step()))
 }
 
 /// Changes the root, and unmounts the old one with everything in it.
 fn enter(root: &Path) -> Result {
-    nix::unistd::chdir(root).map_err(at("enter the root"))?;
-    nix::unistd::pivot_root(".", ".").map_err(at("change the root"))?;
-    umount2(".", MntFlags::MNT_DETACH).map_err(at("leave the old root"))?;
-    nix::unistd::chdir("/").map_err(at("enter the new root"))
+    nix::unistd::chdir(root).map_err(failed_to("enter the root"))?;
+    nix::unistd::pivot_root(".", ".").map_err(failed_to("change the root"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(failed_to("leave the old root"))?;
+    nix::unistd::chdir("/").map_err(failed_to("enter the new root"))
 }
 
 /// Takes the user, the environment and the capabilities of the container. The last step: after it this process has only the
@@ -296,7 +303,7 @@ fn become_user(process: &Process) -> Result {
         match fs::write("/proc/self/oom_score_adj", score.to_string()) {
             // Only root of the machine may lower the score.
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
-            written => written.map_err(at("set oom_score_adj"))?,
+            written => written.map_err(failed_to("set oom_score_adj"))?,
         }
     }
     for name in std::env::vars_os().map(|(name, _)| name) {
@@ -314,10 +321,10 @@ fn become_user(process: &Process) -> Result {
     match nix::unistd::setgroups(&groups) {
         // An ordinary user's namespace may not set groups, and none are to be set.
         Err(Errno::EPERM) if groups.is_empty() => {}
-        set => set.map_err(at("set the groups"))?,
+        set => set.map_err(failed_to("set the groups"))?,
     }
-    nix::unistd::setgid(Gid::from_raw(user.gid())).map_err(at("set the group"))?;
-    nix::unistd::setuid(Uid::from_raw(user.uid())).map_err(at("become the user"))?;
+    nix::unistd::setgid(Gid::from_raw(user.gid())).map_err(failed_to("set the group"))?;
+    nix::unistd::setuid(Uid::from_raw(user.uid())).map_err(failed_to("become the user"))?;
     if user.uid() == 0 {
         let wanted = process.capabilities().as_ref().and_then(|sets| sets.effective().as_ref());
         let names = wanted.into_iter().flatten().map(|capability| format!("{capability:?}"));
@@ -328,9 +335,10 @@ fn become_user(process: &Process) -> Result {
 
 /// Keeps only these capabilities, also for programs that are executed later.
 fn limit_to(names: &[String]) -> Result {
+    // The two libraries spell the names of capabilities differently.
     let plain = |name: &str| name.to_lowercase().replace('_', "");
     // A capability that this process lacks cannot be given to a container.
-    let own = rustix::thread::capabilities(None).map_err(at("read the capabilities"))?.permitted;
+    let own = rustix::thread::capabilities(None).map_err(failed_to("read the capabilities"))?.permitted;
     let wanted: CapabilitySet = own
         .iter_names()
         .filter(|(known, _)| names.iter().any(|name| plain(name) == plain(known)))
@@ -341,5 +349,5 @@ fn limit_to(names: &[String]) -> Result {
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
     let sets = CapabilitySets { effective: wanted, permitted: wanted, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, sets).map_err(at("give up capabilities"))
+    rustix::thread::set_capabilities(None, sets).map_err(failed_to("give up capabilities"))
 }

@@ -1,5 +1,5 @@
-//! Following files that are replaced all at once, as a program in a container that reads its configuration while it
-//! changes. Reads one directory.
+//! Reads files again and again while an atomic writer replaces them all at once, as a program in a container reads a
+//! configuration that changes. Reads one directory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,27 +11,28 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::wait::Deadline;
 
-/// The time limit for the next content.
-const LATE: Duration = Duration::from_secs(18);
+/// The time limit for each new content.
+const CONTENT_LIMIT: Duration = Duration::from_secs(18);
 
-/// Reads these files together until all hold `last`; everything they held meanwhile, without repetition.
+/// Reads these files together until all hold `last`, and returns what they held, without repeating equal reads in
+/// a row.
 ///
-/// They are read through what `..data` leads to at one moment, as the writer means it to be done. A generation that
-/// goes away meanwhile is read anew.
+/// The files are read through one opened directory: the generation that `..data` leads to at that moment, as readers of
+/// an atomic writer should. If that generation is removed meanwhile, all files are read again.
 pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Result<Vec<Vec<String>>> {
     let mut seen: Vec<Vec<String>> = Vec::new();
-    let mut deadline = Deadline::after(LATE);
-    // No pause: the mixed state that this looks for lasts as long as a system call.
+    let mut deadline = Deadline::after(CONTENT_LIMIT);
+    // No pause between reads: a mix of old and new files may be visible for no longer than a system call.
     while !deadline.passed() {
-        let read = match together(directory, names) {
+        let texts = match read_together(directory, names) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            read => read?,
+            result => result?,
         };
-        let done = read.iter().all(|text| text == last);
-        if seen.last() != Some(&read) {
-            seen.push(read);
-            // However slow the writer is: it is at work.
-            deadline = Deadline::after(LATE);
+        let done = texts.iter().all(|text| text == last);
+        if seen.last() != Some(&texts) {
+            seen.push(texts);
+            // A new content shows that the writer is at work: a slow one gets the full time again.
+            deadline = Deadline::after(CONTENT_LIMIT);
         }
         if done {
             return Ok(seen);
@@ -40,13 +41,13 @@ pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Resu
     Err(rustix::io::Errno::TIMEDOUT.into())
 }
 
-fn together(directory: &Path, names: &[String]) -> io::Result<Vec<String>> {
+fn read_together(directory: &Path, names: &[String]) -> io::Result<Vec<String>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let generation = rustix::fs::open(directory.join("..data"), flags, Mode::empty())?;
-    names.iter().map(|name| read(&generation, name)).collect()
+    names.iter().map(|name| read_file(&generation, name)).collect()
 }
 
-fn read(generation: &OwnedFd, name: &str) -> io::Result<String> {
+fn read_file(generation: &OwnedFd, name: &str) -> io::Result<String> {
     let file = rustix::fs::openat(generation.as_fd(), name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut text = String::new();
     File::from(file).read_to_string(&mut text)?;
@@ -81,7 +82,7 @@ mod tests {
         inotify::add_watch(&watch, path.join("old/b"), inotify::WatchFlags::ACCESS).unwrap();
         let seen = std::thread::scope(|scope| {
             let reader = scope.spawn(|| follow(path, &names, "new").unwrap());
-            // The reader has come to the last of the old files.
+            // Waits until the reader reads `b`, the last of the old files.
             rustix::io::read(&watch, &mut [0; 256]).unwrap();
             switch(path, "new", &names);
             reader.join().unwrap()

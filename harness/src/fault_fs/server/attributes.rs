@@ -25,13 +25,14 @@ impl WantedTime {
     }
 
     fn spec(&self) -> Timespec {
-        let nanos = |special: i64| Timespec { tv_sec: 0, tv_nsec: special as _ };
+        // utimensat takes both orders in place of the nanoseconds.
+        let order = |number: i64| Timespec { tv_sec: 0, tv_nsec: number as _ };
         match self.0 {
-            None => nanos(libc::UTIME_OMIT),
-            Some(TimeOrNow::Now) => nanos(libc::UTIME_NOW),
+            None => order(libc::UTIME_OMIT),
+            Some(TimeOrNow::Now) => order(libc::UTIME_NOW),
             Some(TimeOrNow::SpecificTime(time)) => {
-                let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Timespec { tv_sec: since.as_secs() as _, tv_nsec: since.subsec_nanos() as _ }
+                let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Timespec { tv_sec: since_epoch.as_secs() as _, tv_nsec: since_epoch.subsec_nanos() as _ }
             }
         }
     }
@@ -47,6 +48,7 @@ impl Mirror {
 
     pub(super) fn set_attributes(&self, inode: INodeNo, wanted: &Wanted) -> io::Result<()> {
         let (file, _) = self.shared.inodes.get(inode)?;
+        // `file` was opened with O_PATH, and fchmod and futimens do not take such a descriptor.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file));
         if let Some(mode) = wanted.mode {
             rustix::fs::chmod(&path, Mode::from_raw_mode(mode))?;
