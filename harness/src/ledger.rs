@@ -1,11 +1,11 @@
-//! What a run has made that no namespace contains, written down before it can be needed.
+//! The ledger of a run: the resources that no namespace contains, each recorded before it is used.
 //!
 //! A run owns a directory `<base>/<run-id>/` with two files: `alive`, locked for as long as the run lives, and
-//! `ledger.jsonl`, where all processes of the run append. A run is alive if and only if the lock is held, so the work
-//! of a live one is never undone, and a lock cannot outlive its process.
+//! `ledger.jsonl`, where all processes of the run append. A run is alive if and only if the lock is held: the
+//! janitor never undoes a live run, and the lock ends with its process.
 //!
-//! The processes of a run outlive it by a moment. So each process that has the ledger open shares a lock on it, and the
-//! janitor undoes it while it holds that lock alone: then no process is left that could add a line, and none can come.
+//! Processes of a run may go on for a moment after its end. So each process that has the ledger open holds a shared
+//! lock on it, and the janitor holds it exclusively while it undoes the entries: then no process can add a line.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -31,7 +31,7 @@ pub use debts::{Asked, AtPath, Debts, OnNode};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "made", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Entry {
-    /// The first line: which run, of which boot.
+    /// The first line: the run, and the boot that it ran in.
     Run {
         id: String,
         /// The kernel's id of this boot. After another boot nothing of the run can exist.
@@ -40,7 +40,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         author: Option<Author>,
     },
-    /// A sandbox. Loop devices over files on its devices outlive it when a driver attached them.
+    /// A sandbox. Loop devices that a driver attached to files on its devices outlive it.
     Sandbox {
         /// The id of the case.
         name: String,
@@ -52,7 +52,7 @@ pub enum Entry {
         mount_namespace: u64,
         /// The devices (`st_dev`) of its file systems.
         devices: Vec<u64>,
-        /// The newest attachment of any disk when it was made: what is older cannot be of this sandbox.
+        /// The number of the newest disk attachment when the sandbox was made: an older one is not the sandbox's.
         since: Option<u64>,
     },
     /// A sandbox that stays after its case, to be looked at.
@@ -60,7 +60,7 @@ pub enum Entry {
         /// PID 1 of the sandbox.
         init: Life,
     },
-    /// A loop device whose backing file lies anywhere else.
+    /// A loop device whose backing file is not on a device of a sandbox.
     Loop {
         number: u32,
         /// The device of the backing file's file system.
@@ -78,18 +78,18 @@ pub enum Entry {
     /// A node's root on the machine itself, which a driver outside of any sandbox shares.
     SharedRoot {
         path: PathBuf,
-        /// The newest attachment of any disk when it was made.
+        /// The number of the newest disk attachment when the root was made.
         since: Option<u64>,
     },
     /// A driver that goes on running when the run has ended.
     Driver {
         socket: PathBuf,
-        /// The socket of its controller service, where that is another.
+        /// The socket of its controller service, if that has its own.
         controller: Option<PathBuf>,
-        /// The files with the secrets it is asked with.
+        /// The files with the secrets for its calls.
         secrets: Secrets,
     },
-    /// A request to such a driver, or its undoing.
+    /// A call to a [`Driver`](Entry::Driver) with a lasting effect, or a call that has undone one.
     Asked {
         asked: Asked,
     },
@@ -98,13 +98,13 @@ pub enum Entry {
         /// Its path, which may not exist yet.
         path: PathBuf,
     },
-    /// A directory of logs that the user did not ask for, or of the driver's unpacked image. It goes with the run, unless
-    /// it is kept.
+    /// A directory that the run made for itself, for logs or the driver's unpacked image. It is removed with the run,
+    /// unless it is [`Kept`](Entry::Kept).
     Scratch {
         /// Its path. The name contains the run's id, so it belongs to this run.
         path: PathBuf,
     },
-    /// A command of the manifest is about to prepare something; this one undoes it.
+    /// A command of the manifest is about to prepare something; `cleanup` undoes it.
     Prepared {
         id: String,
         cleanup: Chore,
@@ -112,13 +112,13 @@ pub enum Entry {
     CleanedUp {
         id: String,
     },
-    /// The report names this directory: it stays.
+    /// The report names this directory: the janitor does not remove it.
     Kept {
         path: PathBuf,
     },
 }
 
-/// A process, distinguished from all others that have or had its number.
+/// A process with its start time, since its number may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Life {
@@ -129,21 +129,21 @@ pub struct Life {
 }
 
 impl Life {
-    /// The process that asks, as the mounted `/proc` knows it.
+    /// The calling process, with its number in the mounted `/proc`.
     pub fn mine() -> Option<Life> {
         // Not `getpid`: in a new PID namespace, before its own `/proc` is mounted, the two differ.
         let pid = fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
         process::get(pid).map(|process| Life { pid, started: process.started })
     }
 
-    /// Whether it still runs. A zombie does not: how soon it is waited for is its parent's business.
+    /// Whether the process still runs. A zombie does not, however late its parent waits for it.
     pub fn runs(self) -> bool {
         process::get(self.pid).is_some_and(|process| process.started == self.started && !process.zombie)
     }
 }
 
-/// A name for the mount namespace behind `/proc/<pid>/ns/mnt` (or `self` for the caller's own): the kernel's
-/// unique id where it has one, else the inode, which is used again.
+/// An id of the mount namespace at `/proc/<pid>/ns/mnt` (`self` for the caller's own): the kernel's unique id, or
+/// on older kernels the inode number, which may be used again.
 pub fn mount_namespace(pid: &str) -> io::Result<u64> {
     const NS_GET_MNTNS_ID: libc::Ioctl = 0x8008_b705_u32 as libc::Ioctl;
     let file = File::open(format!("/proc/{pid}/ns/mnt"))?;
@@ -155,10 +155,10 @@ pub fn mount_namespace(pid: &str) -> io::Result<u64> {
     }
 }
 
-/// Why the ledger could not be kept.
+/// The ledger could not be written, read or trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// A file or a directory of it.
+    /// A file or directory of the ledger could not be used.
     #[error("cannot {verb} `{path}`")]
     Io {
         /// The step that failed.
@@ -167,15 +167,15 @@ pub enum LedgerError {
         #[source]
         source: io::Error,
     },
-    /// The directory of all runs is one that others could have filled. What stands in a ledger is carried out, so
-    /// nothing there is believed.
+    /// Other users could have written to the directory of all runs. The janitor carries out the entries of a ledger, so
+    /// it uses none from there.
     #[error("cannot use `{path}` for ledgers: {reason}")]
     NotPrivate {
         path: PathBuf,
         /// Why others could write there.
         reason: &'static str,
     },
-    /// A line that is none of ours. Nothing is undone by a ledger that cannot be read.
+    /// A line is not an entry. Nothing is undone for a ledger that cannot be read.
     #[error("cannot understand line {line} of `{path}`")]
     Line {
         path: PathBuf,
@@ -187,17 +187,17 @@ pub enum LedgerError {
     },
 }
 
-/// The directory and the life of one run.
+/// A run that has begun: its directory, its lock and its ledger.
 #[derive(Debug)]
 pub struct Run {
     id: String,
     dir: PathBuf,
-    /// Held until the run ends, and never by anything the run executes.
+    /// The lock, held until the run ends. Programs that the run executes do not inherit it.
     alive: Flock<File>,
     ledger: Ledger,
 }
 
-/// The directory for the ledger of a new run. It is not made yet, so that the janitor starts first.
+/// The directory for the ledger of a new run. It does not exist yet: the janitor starts before it is made.
 #[derive(Debug)]
 pub struct Place {
     id: String,
@@ -222,18 +222,18 @@ impl LedgerError {
 }
 
 impl Place {
-    /// A new one where this user's runs are kept.
+    /// A new place in the directory of this user's runs.
     pub fn choose() -> Place {
         Place::choose_in(&base())
     }
 
-    /// A new one below `base`.
+    /// A new place below `base`.
     pub fn choose_in(base: &Path) -> Place {
         let id = format!("{:x}-{:08x}", std::process::id(), random());
         Place { dir: base.join(&id), id }
     }
 
-    /// The directory it will be.
+    /// The directory that will hold the ledger.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -245,19 +245,18 @@ impl Run {
         let Place { id, dir } = place;
         let base = dir.parent().unwrap_or(&dir);
         loop {
-            // The end of another run removes the directory of the runs if that is empty; with a run in it, it stays.
-            let is_gone = |made: &Result<(), LedgerError>| matches!(made, Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound);
             let made =
                 make_private(base).and_then(|()| make_private(&dir)).and_then(|()| check_private(base));
-            if is_gone(&made) {
-                continue;
+            match made {
+                // Another run that ended has removed the directory of all runs, because it was empty: try again.
+                Err(error) if is_gone(&error) => continue,
+                made => made?,
             }
-            made?;
             // A sweep that looks between these two steps takes the empty directory for a dead run's and
             // removes it; then this run tries again.
             let Some(alive) = hold(&dir)? else { continue };
             let ledger = match Ledger::open(&dir.join("ledger.jsonl")) {
-                Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_gone(&error) => continue,
                 opened => opened?,
             };
             let author = Some(Author::mine());
@@ -285,8 +284,8 @@ impl Run {
     }
 }
 
-/// Where this user's runs are kept: in memory where the machine has such a place, since nothing in a ledger
-/// outlives a boot.
+/// The directory of this user's runs. It is in memory if the machine has such a directory, since no resource in a
+/// ledger outlives a boot.
 pub fn base() -> PathBuf {
     if standing::is_root() {
         return PathBuf::from("/run/volproof");
@@ -308,7 +307,7 @@ pub(crate) fn leave(base: &Path) {
 /// The prefix of the directories that a run makes for itself.
 pub const SCRATCH: &str = "volproof-";
 
-/// The file that says that volproof has made a directory.
+/// The file that marks a directory as made by volproof.
 pub const MARK: &str = ".volproof";
 
 /// The name of the directory of logs that a run makes for itself.
@@ -324,7 +323,7 @@ pub fn image_name(run: &str) -> String {
     format!("{SCRATCH}{run}{IMAGE}")
 }
 
-/// The run that a directory of this name belongs to, if it has the name of one that a run makes for itself.
+/// The run that made the directory of this name for itself; `None` for any other name.
 pub(crate) fn run_of_scratch(name: &str) -> Option<&str> {
     let run = name.strip_prefix(SCRATCH)?;
     Some(run.strip_suffix(IMAGE).unwrap_or(run))
@@ -373,7 +372,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens a ledger for appending, making it if need be. One that is being undone cannot be opened any more.
+    /// Opens a ledger for appending, and makes it if it is missing. Fails while the janitor undoes the ledger.
     pub fn open(path: &Path) -> Result<Ledger, LedgerError> {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(path);
@@ -391,7 +390,7 @@ impl Ledger {
         &self.path
     }
 
-    /// Appends a line and waits until it is safe: the maker of a thing records it before using it.
+    /// Appends a line and waits until it is on disk. A resource is recorded before it is used.
     pub fn record(&self, entry: &Entry) -> Result<(), LedgerError> {
         let mut line = serde_json::to_vec(entry).expect("numbers, strings and paths are always JSON");
         line.push(b'\n');
@@ -403,8 +402,7 @@ impl Ledger {
     }
 }
 
-/// Closes a ledger for good, or until the answer is dropped: no process can open it. `None` while any process has it
-/// open.
+/// Locks a ledger so that no process can open it until the returned file is dropped. `None` if a process has it open.
 pub(crate) fn close(path: &Path) -> Result<Option<File>, LedgerError> {
     let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     let file = opened.map_err(|source| failed("open", path, source))?;
@@ -415,14 +413,14 @@ pub(crate) fn close(path: &Path) -> Result<Option<File>, LedgerError> {
     }
 }
 
-/// Reads a ledger. A last line without an end is what a crash cut off, and was never relied on.
+/// Reads a ledger. A last line without a newline was cut off by a crash and is left out: its resource was not used yet.
 pub fn read(path: &Path) -> Result<Vec<Entry>, LedgerError> {
     let mut text = String::new();
     match File::open(path).and_then(|mut file| file.read_to_string(&mut text)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         done => done.map_err(|source| failed("read", path, source))?,
     };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     let parse = |(index, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|source| LedgerError::Line {
             path: path.to_owned(),
@@ -430,7 +428,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, LedgerError> {
             source,
         })
     };
-    whole.lines().enumerate().map(parse).collect()
+    complete.lines().enumerate().map(parse).collect()
 }
 
 /// Takes the lock of the run in `dir`; `None` if the run is alive, or the directory gone.
@@ -442,6 +440,7 @@ pub fn hold(dir: &Path) -> Result<Option<Flock<File>>, LedgerError> {
         Err(source) => return Err(failed("open", &path, source)),
     };
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        // A sweep may have removed the file after it was opened here: then its lock protects nothing.
         Ok(lock) => Ok(fs::exists(&path).unwrap_or(false).then_some(lock)),
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, errno)) => Err(failed("lock", &path, errno.into())),
@@ -466,6 +465,10 @@ fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
+fn is_gone(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
 fn failed(verb: &'static str, path: &Path, source: io::Error) -> LedgerError {
     LedgerError::Io { verb, path: path.to_owned(), source }
 }
@@ -475,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ledger_that_cannot_be_begun_in_run_comes_with_a_hint() {
+    fn failed_write_of_a_ledger_has_a_hint() {
         let at = |path: &str, kind: io::ErrorKind| failed("create", Path::new(path), kind.into()).hint();
         let hint = at("/run/volproof", io::ErrorKind::PermissionDenied).unwrap();
         assert!(hint.contains("make /run writable"), "{hint}");

@@ -1,4 +1,4 @@
-//! What a story looks like, from lines of a trace.
+//! The text of stories, told from traces that are written by hand.
 
 use contracts::event::{Lifecycle, MountDel, ProcessEdge, Role, RpcEnd, RpcStart};
 use expect_test::{Expect, expect};
@@ -103,7 +103,7 @@ fn publish(volume: &str) -> String {
 }
 
 #[test]
-fn a_block_volume_in_and_out() {
+fn block_volume_is_mapped_and_unmapped() {
     let devices = format!("{ROOT}/plugins/kubernetes.io/csi/volumeDevices");
     let target = format!("{devices}/publish/pv-disk/uid-web");
     let map = format!("{devices}/pv-disk/dev/uid-web");
@@ -163,7 +163,7 @@ fn retries_that_fail_alike_are_one_line() {
 }
 
 #[test]
-fn calls_that_the_driver_puts_off_may_be_left_out() {
+fn put_off_call_is_left_out_if_it_was_repeated() {
     let mut trace = Trace::default();
     trace.fails("NodeStageVolume", "data", "Unavailable", "not now");
     trace.call("NodeStageVolume", "data", "");
@@ -171,14 +171,14 @@ fn calls_that_the_driver_puts_off_may_be_left_out() {
     let story = teller().tell(&trace.lines);
     let text = story.without_put_off_calls().to_string();
     assert!(story.to_string().contains("not now") && !text.contains("not now"), "{text}");
-    // The story has a call that was not made again, and one that failed for good.
+    // A call that failed for good stays, and so does a call that was put off and not made again.
     assert!(text.contains("broken"), "{text}");
     trace.fails("NodeUnstageVolume", "data", "Unavailable", "not now");
     assert!(teller().tell(&trace.lines).without_put_off_calls().to_string().contains("not now"));
 }
 
 #[test]
-fn story_has_one_volume_after_the_other() {
+fn story_is_grouped_by_volume() {
     let mut trace = Trace::default();
     let disk = trace.start("NodeStageVolume", "disk", "");
     trace.call("NodeStageVolume", "data", "");
@@ -228,21 +228,21 @@ fn call_under_way_is_in_the_story_again_when_it_has_ended() {
 }
 
 #[test]
-fn mount_outside_the_pods_is_no_stray() {
+fn changes_without_a_call_are_strays_at_node_paths_only() {
     let mut trace = Trace::default();
     let stage = format!("{ROOT}/plugins/kubernetes.io/csi/volumeDevices/staging/pv-data");
     trace.push(Event::MountAdd(mount("/var/lib/volproof/driver/x", Actor::Driver, "rw", None)));
     let call = trace.start("NodeStageVolume", "data", &stage);
     trace.push(Event::MountAdd(mount(&stage, Actor::Driver, "rw", None)));
     trace.end(call, "OK", "");
-    let del = MountDel {
+    let unmounted = MountDel {
         target: publish("data"),
         id: 7,
         by: Actor::Driver,
         seen_by: "fanotify".into(),
         unnamed: false,
     };
-    trace.push(Event::MountDel(del));
+    trace.push(Event::MountDel(unmounted));
     let exit = ProcessEdge {
         who: Role::Driver,
         edge: Lifecycle::Exit,
