@@ -153,7 +153,7 @@ impl Mark {
     }
 
     /// Reports that the volume is about to be published. Refused if the pod no longer wants the volume. Only
-    /// mounts and maps may call this, `pod_mounted` and `pod_failed`.
+    /// mounts and maps may call `pod_uncertain`, `pod_mounted` and `pod_failed`.
     pub async fn pod_uncertain(&self) -> Result<(), Withdrawn> {
         self.report(Transition::PodUncertain(self.record())).await
     }
@@ -185,8 +185,8 @@ impl Mark {
 
     /// Reports a transition and ignores a refusal.
     pub async fn apply(&self, transition: Transition) {
-        // Only an attachment can be refused, besides the two marks before a risky call. A refused attachment is
-        // verified again.
+        // The marks before a risky call return their refusal and do not come here. Of the other transitions only an
+        // attachment can be refused, and that is verified again.
         let _ = self.report(transition).await;
     }
 
@@ -195,13 +195,13 @@ impl Mark {
         self.queue.learned(self.operation, transition, done);
         match applied.await {
             Ok(answer) => answer,
-            // The manager has ended: further effects of the operation would not be in any actual state.
+            // The manager has ended, so no actual state would hold further effects: the operation stops here.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Emits Kubernetes events, at once and in order.
+/// Emits Kubernetes events in order, and without a wait.
 #[derive(Debug, Clone)]
 pub struct EventSink {
     queue: Arc<dyn ReportQueue>,
@@ -234,7 +234,7 @@ impl EventSink {
 pub struct EmittedEvent {
     pub about: Reference,
     pub severity: Severity,
-    /// One word for programs.
+    /// The kind of event, as programs compare it.
     pub reason: Reason,
     pub message: String,
 }

@@ -45,7 +45,7 @@ fn attached(attachable: bool, size: u64) -> Transition {
     }
 }
 
-/// A book with one record, brought there by transitions as operations would.
+/// The actual state with one attached volume, after these transitions of it.
 fn book(transitions: &[Transition]) -> ActualState {
     let mut actual = ActualState::default();
     actual.apply(&name(), attached(false, 0));
@@ -71,7 +71,7 @@ fn device_failed_with(label: &str, class: ErrorClass) -> Transition {
     Transition::DeviceFailed { path: "/at".into(), class, selinux_label: label.to_owned() }
 }
 
-/// Applies every transition in every state. Returns a table of the new states.
+/// Applies every transition in every state, and compares the table of the new states with `expected`.
 fn table(
     states: &[(&str, Vec<Transition>)],
     transitions: &[(&str, Transition)],
@@ -79,9 +79,9 @@ fn table(
     expected: Expect,
 ) {
     let mut text = String::new();
-    for (state, way) in states {
+    for (state, history) in states {
         for (label, transition) in transitions {
-            let mut actual = book(way);
+            let mut actual = book(history);
             let applied = catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), transition.clone())));
             let result = if applied.is_ok() { show(&actual) } else { "impossible".to_owned() };
             text.push_str(&format!("{state:<11} {label:<18} {result}\n"));
@@ -112,7 +112,7 @@ fn pod(actual: &ActualState) -> String {
 }
 
 #[test]
-fn the_step_per_node() {
+fn stage_state_after_each_transition() {
     let states = [
         ("not mounted", vec![]),
         ("attempted", vec![device_uncertain()]),
@@ -163,7 +163,7 @@ fn the_step_per_node() {
 }
 
 #[test]
-fn the_step_per_pod() {
+fn publish_state_after_each_transition() {
     let failed = |class| Transition::PodFailed(record(), class);
     let try_it = || Transition::PodUncertain(record());
     let states = [
@@ -219,20 +219,20 @@ fn the_step_per_pod() {
 }
 
 #[test]
-fn a_volume_leaves_the_book_only_when_nothing_of_it_is_left() {
-    let gone = |way: &[Transition]| {
-        let mut actual = book(way);
+fn staged_or_published_volume_cannot_be_detached() {
+    let is_removed = |history: &[Transition]| {
+        let mut actual = book(history);
         catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), Transition::Detached))).is_ok()
             && actual.volume(&name()).is_none()
     };
-    assert!(gone(&[]));
-    assert!(gone(&[device_mounted(), Transition::DeviceUnmounted]));
-    assert!(!gone(&[device_mounted()]));
-    assert!(!gone(&[device_uncertain()]));
-    assert!(!gone(&[Transition::PodMounted(record(), mounted())]));
+    assert!(is_removed(&[]));
+    assert!(is_removed(&[device_mounted(), Transition::DeviceUnmounted]));
+    assert!(!is_removed(&[device_mounted()]));
+    assert!(!is_removed(&[device_uncertain()]));
+    assert!(!is_removed(&[Transition::PodMounted(record(), mounted())]));
     let mut empty = ActualState::default();
-    let nothing = catch_unwind(AssertUnwindSafe(|| empty.apply(&name(), Transition::DeviceUndoing)));
-    assert!(nothing.is_err(), "what has no record cannot change");
+    let applied = catch_unwind(AssertUnwindSafe(|| empty.apply(&name(), Transition::DeviceUndoing)));
+    assert!(applied.is_err(), "what has no record cannot change");
 }
 
 #[test]
@@ -248,12 +248,13 @@ fn interrupted_operation_is_uncertain() {
 #[test]
 fn size_is_known_after_an_expansion() {
     let mut actual = book(&[]);
-    let wanted = |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
+    let is_smaller =
+        |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
     assert!(!actual.volume(&name()).unwrap().expansion_blocked);
-    assert!(!wanted(&actual, 2), "its size is not known");
+    assert!(!is_smaller(&actual, 2), "its size is not known");
     actual.apply(&name(), Transition::Resized(Bytes(3)));
     assert_eq!(actual.volume(&name()).unwrap().size, Bytes(3));
-    assert_eq!([2, 3, 4].map(|size| wanted(&actual, size)), [false, false, true]);
+    assert_eq!([2, 3, 4].map(|size| is_smaller(&actual, size)), [false, false, true]);
 
     assert!(!actual.expansion_failed(&name()));
     actual.apply(&name(), Transition::ExpansionFailed(true));
@@ -272,7 +273,7 @@ fn uncertain_staging_path_is_kept() {
         class: ErrorClass::Uncertain,
         selinux_label: String::new(),
     };
-    let path = |way: &[Transition]| book(way).volume(&name()).unwrap().device.path().cloned();
+    let path = |history: &[Transition]| book(history).volume(&name()).unwrap().device.path().cloned();
     let some = |path: &str| Some(PathBuf::from(path));
     assert_eq!(path(&[at("/a")]), some("/a"));
     assert_eq!(path(&[failed("/a")]), some("/a"));
@@ -287,7 +288,7 @@ fn uncertain_staging_path_is_kept() {
 }
 
 #[test]
-fn a_remount_keeps_what_is_known_and_brings_it_up_to_date() {
+fn remount_of_a_mounted_volume_keeps_its_record() {
     let mut actual = book(&[Transition::PodMounted(record(), mounted())]);
     actual.require_remount(&"web".into(), |_| true);
     let other = PodRecord { outer: vec!["other".into()], gid: Some("5".to_owned()), ..record() };
@@ -306,7 +307,7 @@ fn a_remount_keeps_what_is_known_and_brings_it_up_to_date() {
 }
 
 #[test]
-fn the_device_path_outlives_the_step() {
+fn device_path_and_label_outlive_unstage() {
     let at = Transition::DeviceMounted {
         path: "/at".into(),
         device_path: "attachment".to_owned(),
@@ -320,13 +321,13 @@ fn the_device_path_outlives_the_step() {
 
 #[test]
 fn uncertain_stage_has_the_label_of_its_attempt() {
-    let label_after = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
-    let mut ways = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
-    assert_eq!(label_after(&ways).as_deref(), Some("one"));
+    let label_after = |history: &[Transition]| book(history).volume(&name()).unwrap().selinux_label.clone();
+    let mut history = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
+    assert_eq!(label_after(&history).as_deref(), Some("one"));
     // After an uncertain attempt the first label may still be mounted, for any outcome of the next attempt.
     for class in CLASSES {
-        ways.extend([device_uncertain(), device_failed_with("one", class)]);
-        assert_eq!(label_after(&ways).as_deref(), Some("one"));
+        history.extend([device_uncertain(), device_failed_with("one", class)]);
+        assert_eq!(label_after(&history).as_deref(), Some("one"));
     }
     for class in [ErrorClass::Final, ErrorClass::Transient] {
         assert_eq!(label_after(&[device_uncertain(), device_failed_with("one", class)]), None);
@@ -334,7 +335,7 @@ fn uncertain_stage_has_the_label_of_its_attempt() {
 }
 
 #[test]
-fn the_view_of_a_pod_asks_in_the_kubelets_order() {
+fn pod_view_checks_in_the_kubelets_order() {
     let view = |actual: &ActualState, label: &str, size: u64| {
         actual.view(&name(), &"web".into(), label, Bytes(size), true)
     };
@@ -387,10 +388,10 @@ fn known_stage_is_not_reconstructed() {
         device_path: "attachment".to_owned(),
         selinux_label: String::new(),
     };
-    for (way, is) in [(device_uncertain(), "attempted"), (done(), "mounted")] {
-        let mut actual = book(&[way]);
+    for (transition, expected) in [(device_uncertain(), "attempted"), (done(), "mounted")] {
+        let mut actual = book(&[transition]);
         actual.add_reconstructed(&name(), &"p".into(), &rebuilt("/elsewhere"), None);
-        assert_eq!(device(&actual), is);
+        assert_eq!(device(&actual), expected);
         assert_eq!(actual.volume(&name()).unwrap().device.path(), Some(&PathBuf::from("/at")));
     }
 
@@ -406,9 +407,9 @@ fn known_stage_is_not_reconstructed() {
 }
 
 #[test]
-fn the_first_pod_settles_an_unknown_label_and_no_other() {
+fn unknown_label_is_set_by_the_first_pod_only() {
     let of = |label: &str| PodRecord { selinux_label: label.to_owned(), ..record() };
-    let label = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
+    let label = |history: &[Transition]| book(history).volume(&name()).unwrap().selinux_label.clone();
     let first = || Transition::PodUncertain(of("first"));
     let second = || Transition::PodMounted(PodRecord { pod: "db".into(), ..of("second") }, mounted());
     assert_eq!(label(&[device_mounted()]), None);
@@ -423,7 +424,7 @@ fn the_first_pod_settles_an_unknown_label_and_no_other() {
 }
 
 #[test]
-fn reconstructed_volume_stays_so_until_confirmed() {
+fn volume_is_reconstructed_until_it_is_mounted() {
     let rebuilt = |label: Option<&str>| Rebuilt {
         spec: (*spec()).clone(),
         device_mount_path: None,
@@ -451,7 +452,7 @@ fn reconstructed_volume_stays_so_until_confirmed() {
 }
 
 #[test]
-fn pods_are_found_from_both_sides() {
+fn pod_is_listed_until_its_last_volume_is_unmounted() {
     let mut actual = book(&[Transition::PodUncertain(record())]);
     assert_eq!(actual.volume(&name()).unwrap().device_path, "dev");
     actual.apply(&"p/other".into(), attached(false, 0));

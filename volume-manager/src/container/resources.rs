@@ -47,9 +47,10 @@ impl Resources {
             (size.clone(), bytes.unwrap_or_default().0)
         });
         Self {
-            cpu_shares: fit(shares).max(2),
+            // The kubelet's minimum, like the 1000 µs of the quota above.
+            cpu_shares: saturated(shares).max(2),
             cpu_period: PERIOD,
-            cpu_quota: fit(quota),
+            cpu_quota: saturated(quota),
             memory_limit: bytes_of(container, "limits.memory").unwrap_or_default().0,
             oom_score_adj: oom_score_adj(pod, container, node.memory),
             huge_pages: huge_pages.collect(),
@@ -57,7 +58,7 @@ impl Resources {
     }
 }
 
-fn fit(amount: u128) -> u64 {
+fn saturated(amount: u128) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
 }
 
@@ -65,14 +66,14 @@ fn bytes_of(container: &Container, name: &str) -> Option<Bytes> {
     container.resources.get(name).and_then(|text| Bytes::from_quantity(text))
 }
 
-fn quality(pod: &Pod) -> Quality {
-    let counted = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral);
-    let mentions = |container: &Container| {
+fn qos_class(pod: &Pod) -> Quality {
+    let containers = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral);
+    let has_amount = |container: &Container| {
         container.resources.iter().any(|(name, amount)| {
             (name.ends_with(".cpu") || name.ends_with(".memory")) && thousandths(amount) != Some(0)
         })
     };
-    if !counted().any(mentions) {
+    if !containers().any(has_amount) {
         return Quality::BestEffort;
     }
     let guaranteed = |container: &Container| {
@@ -85,11 +86,12 @@ fn quality(pod: &Pod) -> Quality {
                 && amount("requests").is_none_or(|amount| Some(amount) == limit)
         })
     };
-    if counted().all(guaranteed) { Quality::Guaranteed } else { Quality::Burstable }
+    if containers().all(guaranteed) { Quality::Guaranteed } else { Quality::Burstable }
 }
 
+/// As in the kubelet: of burstable containers, one that requests more of the node's memory is killed later.
 fn oom_score_adj(pod: &Pod, container: &Container, node_memory: Bytes) -> i32 {
-    match quality(pod) {
+    match qos_class(pod) {
         _ if pod.node_critical => -997,
         Quality::Guaranteed => -997,
         Quality::BestEffort => 1000,
@@ -97,6 +99,7 @@ fn oom_score_adj(pod: &Pod, container: &Container, node_memory: Bytes) -> i32 {
             let request = bytes_of(container, "requests.memory").or(bytes_of(container, "limits.memory"));
             let request = u128::from(request.unwrap_or_default().0);
             let share = (1000 * request).checked_div(u128::from(node_memory.0)).unwrap_or(0);
+            // Below the score of a best-effort container, and above that of a guaranteed one.
             i32::try_from(1000 - i128::try_from(share).unwrap_or(1000)).unwrap_or(3).clamp(3, 999)
         }
     }
@@ -119,17 +122,17 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_those_of_the_control_groups() {
-        let of = resources(&[
+    fn amounts_are_in_units_of_control_groups() {
+        let found = resources(&[
             ("requests.cpu", "250m"),
             ("limits.cpu", "1500m"),
             ("limits.memory", "64Mi"),
             ("limits.hugepages-2Mi", "4Mi"),
         ]);
-        assert_eq!((of.cpu_shares, of.cpu_quota, of.memory_limit), (256, 150_000, 64 << 20));
-        assert_eq!(of.huge_pages, BTreeMap::from([("1Gi".into(), 0), ("2Mi".into(), 4 << 20)]));
-        let of = resources(&[]);
-        assert_eq!((of.cpu_shares, of.cpu_quota, of.memory_limit), (2, 0, 0));
+        assert_eq!((found.cpu_shares, found.cpu_quota, found.memory_limit), (256, 150_000, 64 << 20));
+        assert_eq!(found.huge_pages, BTreeMap::from([("1Gi".into(), 0), ("2Mi".into(), 4 << 20)]));
+        let found = resources(&[]);
+        assert_eq!((found.cpu_shares, found.cpu_quota, found.memory_limit), (2, 0, 0));
         assert_eq!(resources(&[("limits.cpu", "1m")]).cpu_quota, 1000);
         assert_eq!(resources(&[("limits.cpu", "0")]).cpu_quota, 0, "no limit");
     }
@@ -148,7 +151,7 @@ mod tests {
             assert_eq!(resources(amounts).oom_score_adj, score, "{amounts:?}");
         }
         let pod = Pod { node_critical: true, ..Pod::default() };
-        let of = Resources::of(&pod, &Container::default(), &NodeFacts::default());
-        assert_eq!(of.oom_score_adj, -997, "the node cannot do without it");
+        let found = Resources::of(&pod, &Container::default(), &NodeFacts::default());
+        assert_eq!(found.oom_score_adj, -997, "the node cannot do without it");
     }
 }

@@ -6,7 +6,7 @@ use api::{Meta, Resource, Sensitive};
 use super::*;
 use testing::MemoryApi;
 
-fn from(name: &str, origin: Origin) -> Variable {
+fn variable_from(name: &str, origin: Origin) -> Variable {
     Variable { name: name.into(), origin }
 }
 
@@ -43,12 +43,12 @@ fn pod() -> Pod {
     pod
 }
 
-async fn of(imports: Vec<Import>, environment: Vec<Variable>) -> Result<Vec<String>, String> {
-    over(&[], imports, environment).await
+async fn lines(imports: Vec<Import>, environment: Vec<Variable>) -> Result<Vec<String>, String> {
+    lines_with_services(&[], imports, environment).await
 }
 
-/// Checks the environment of a container with these variables of services.
-async fn over(
+/// The environment of a container as lines `NAME=value`, or the error, with these variables of services.
+async fn lines_with_services(
     services: &[(&str, &str)],
     imports: Vec<Import>,
     environment: Vec<Variable>,
@@ -60,9 +60,9 @@ async fn over(
     Ok(found.into_iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect())
 }
 
-/// The one variable `V`.
+/// The environment of a container whose only variable is `V`.
 async fn variable(origin: Origin) -> Result<Vec<String>, String> {
-    of(Vec::new(), vec![from("V", origin)]).await
+    lines(Vec::new(), vec![variable_from("V", origin)]).await
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn fields_of_the_pod_become_values() {
 }
 
 #[tokio::test]
-async fn amounts_are_the_containers_own_unless_it_names_another() {
+async fn amount_is_of_the_named_container_or_its_own() {
     for (container, resource, divisor, value) in [
         ("", "limits.memory", "1Mi", "64"),
         ("main", "limits.memory", "", "67108864"),
@@ -111,7 +111,7 @@ async fn amounts_are_the_containers_own_unless_it_names_another() {
 }
 
 #[tokio::test]
-async fn keys_must_be_there_unless_they_are_optional() {
+async fn missing_key_is_an_error_unless_optional() {
     use HolderKind::{ConfigMap, Secret};
     for (kind, name, key, value_or_error) in [
         (ConfigMap, "cm", "color", Ok("V=blue")),
@@ -134,13 +134,13 @@ async fn keys_must_be_there_unless_they_are_optional() {
 }
 
 #[tokio::test]
-async fn a_text_has_what_is_before_it_in_it() {
-    let name = || from("NAME", Origin::Field("metadata.name".into()));
+async fn text_expands_variables_defined_before_it() {
+    let name = || variable_from("NAME", Origin::Field("metadata.name".into()));
     let path = || Variable::text("PATH", "$(NAME)/$(color)/$$(NAME)");
     let cm = || vec![Import { holder: holder(HolderKind::ConfigMap, "cm", false), prefix: String::new() }];
-    let found = of(cm(), vec![name(), path()]).await.unwrap();
+    let found = lines(cm(), vec![name(), path()]).await.unwrap();
     assert_eq!(found, ["NAME=web", "PATH=web/blue/$(NAME)", "color=blue", "size=9"]);
-    let found = of(Vec::new(), vec![path(), name()]).await.unwrap();
+    let found = lines(Vec::new(), vec![path(), name()]).await.unwrap();
     assert_eq!(found, ["NAME=web", "PATH=$(NAME)/$(color)/$(NAME)"]);
 }
 
@@ -152,14 +152,14 @@ async fn own_variables_override_imported_ones() {
     };
     let cm = |prefix| import(HolderKind::ConfigMap, "cm", false, prefix);
     let own = || vec![Variable::text("color", "red")];
-    assert_eq!(of(vec![cm("")], own()).await.unwrap(), ["color=red", "size=9"]);
-    assert_eq!(of(vec![cm("CM_")], own()).await.unwrap(), ["CM_color=blue", "CM_size=9", "color=red"]);
+    assert_eq!(lines(vec![cm("")], own()).await.unwrap(), ["color=red", "size=9"]);
+    assert_eq!(lines(vec![cm("CM_")], own()).await.unwrap(), ["CM_color=blue", "CM_size=9", "color=red"]);
     let nope = |optional| import(HolderKind::Secret, "nope", optional, "");
-    assert_eq!(of(vec![nope(true)], own()).await.unwrap(), ["color=red"]);
-    let refused = of(vec![nope(false)], own()).await.unwrap_err();
+    assert_eq!(lines(vec![nope(true)], own()).await.unwrap(), ["color=red"]);
+    let refused = lines(vec![nope(false)], own()).await.unwrap_err();
     assert_eq!(refused, "cannot read the environment: secrets \"nope\" not found");
     let raw = import(HolderKind::Secret, "keys", false, "K_");
-    let refused = of(vec![raw], own()).await.unwrap_err();
+    let refused = lines(vec![raw], own()).await.unwrap_err();
     assert_eq!(refused, "no value for variable \"K_raw\": the value is not UTF-8");
 }
 
@@ -171,9 +171,12 @@ async fn service_variables_are_overridden_by_all_others() {
         Variable::text("URL", "http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)/$(color)"),
         Variable::text("WEB_SERVICE_HOST", "not-$(WEB_SERVICE_HOST)"),
         Variable::text("AFTER", "$(WEB_SERVICE_HOST)"),
-        from("WEB_SERVICE_PORT", Origin::Key(holder(HolderKind::ConfigMap, "cm", true), "nope".into())),
+        variable_from(
+            "WEB_SERVICE_PORT",
+            Origin::Key(holder(HolderKind::ConfigMap, "cm", true), "nope".into()),
+        ),
     ];
-    let found = over(services, cm, own).await.unwrap();
+    let found = lines_with_services(services, cm, own).await.unwrap();
     let expected = [
         "AFTER=not-10.0.0.1",
         "URL=http://10.0.0.1:80/blue",

@@ -11,7 +11,7 @@ use host::{Bind, Host, HostError, MountOptions, MountSpec, Propagation, bind};
 
 use super::ground::{Ground, on_both, on_the_kernel};
 
-/// A pod `infra/mounter` with the container `tools`, which is dead without a process.
+/// The pod `infra/mounter` with the container `tools`, which is dead if `process` is `None`.
 #[derive(Debug)]
 struct OnePod {
     process: Option<u32>,
@@ -82,7 +82,7 @@ fn text_of(error: &HostError) -> String {
 }
 
 #[test]
-fn host_without_a_registration_is_the_nodes_own() {
+fn plugin_without_a_registration_uses_the_nodes_host() {
     on_both(async |ground| {
         let host = host_of(ground, OnePod { process: None }).await.unwrap();
         assert!(Arc::ptr_eq(&host, &ground.host));
@@ -152,7 +152,7 @@ fn mounts_are_made_in_the_container_and_seen_on_the_node() {
         bind::mount(&*host, &target, &bound, &MountOptions::new(["bind", "ro"])).await.unwrap();
         let table = ground.host.mount_table().await.unwrap();
         assert_eq!(table.at(&target).unwrap().fs_type, "tmpfs");
-        // The flags of a mount do not propagate: the node's copy was made by the bind, before the remount.
+        // Its flags are not compared: the remount with `ro` came after the bind, and does not propagate to the node.
         assert!(table.at(&bound).is_some());
         host.unmount(&bound).await.unwrap();
         host.unmount(&target).await.unwrap();
@@ -171,10 +171,10 @@ fn mount_that_does_not_reach_the_node_is_an_error() {
         let host = host_of(ground, OnePod { process: Some(container.0.id()) }).await.unwrap();
         let (source, target) = (ground.dir("source").await, ground.dir("target").await);
         let error = host.mount(&MountSpec::new("tmpfs", &target, "tmpfs")).await.unwrap_err();
-        let (place, node) = (target.display(), "and the node does not see it");
-        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
+        let (path, unseen) = (target.display(), "and the node does not see it");
+        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{path}`, {unseen}"));
         let error = host.bind(&Bind::new(&source, &target)).await.unwrap_err();
-        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
+        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{path}`, {unseen}"));
     });
 }
 
@@ -214,7 +214,7 @@ fn dead_container_fails_mount_and_unmount_without_fallback() {
     });
 }
 
-/// Makes the root shared, as a container needs it for propagation both ways.
+/// Makes the root a shared mount, so that mounts propagate between node and container in both directions.
 async fn share(ground: &Ground) {
     ground.host.set_propagation(&ground.root, Propagation::Shared, true).await.unwrap();
     assert!(Path::new("/usr/bin/nsenter").exists(), "util-linux is there");
