@@ -1,5 +1,5 @@
-//! A play of manifests: events are printed and judged as they happen, changed files are applied, and at last everything is
-//! taken down.
+//! A play of manifests: prints and judges events as they happen, applies changed files, and at the end takes down all
+//! pods and volumes.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::other_node::OTHER;
 use super::world::World;
 use super::{CHANGED, ENOUGH, TRACE, write};
 
-/// The time for pods to get their volumes before everything is taken down: the limit of a kubelet's wait.
+/// The time limit for pods to get their volumes, as long as that of the kubelet.
 const PATIENCE: Duration = Duration::from_secs(123);
 
 /// The time that is kept for the report of a play which ends at its deadline.
@@ -32,12 +32,12 @@ pub(super) struct Session<'a> {
     pub(super) world: World,
     voice: &'a Voice,
     findings: Findings,
-    /// Those of the second node.
+    /// The findings of the second node.
     other_findings: Findings,
     containers: Containers,
     pub(super) files: Files,
     played: Played,
-    /// Whether it was printed that all pods have their volumes, or which have not.
+    /// Whether the result was printed: that all pods have their volumes, or that some lack them.
     is_settled: bool,
     driver_is_lost: bool,
 }
@@ -68,11 +68,11 @@ pub(super) async fn play(
         driver_is_lost: false,
     };
     session.follow(orders, manifests).await;
-    // What was seen until now is reported even if the driver hangs, and nothing can be taken down in time.
+    // These failures and the trace are reported even if the driver hangs and the teardown does not end in time.
     let mut failures = session.played.failures.clone();
     let journal = session.world.journal.clone();
-    let rest = orders.timeout.saturating_sub(begun.elapsed() + REPORTING);
-    match tokio::time::timeout(rest, session.take_down(orders)).await {
+    let time_left = orders.timeout.saturating_sub(begun.elapsed() + REPORTING);
+    match tokio::time::timeout(time_left, session.take_down(orders)).await {
         Ok(played) => played,
         Err(_late) => {
             write(&orders.directory.join(TRACE), &journal.jsonl())?;
@@ -96,7 +96,7 @@ impl Session<'_> {
     /// Prints news until the user ends the play.
     async fn follow(&mut self, orders: &Orders, manifests: &Manifests) {
         let (enough, changed) = (orders.directory.join(ENOUGH), orders.directory.join(CHANGED));
-        // Without a limit it is for the person who looks on to say how long; the other half is for taking down.
+        // A play that a user watches has no limit: the user ends it. Half of the timeout is kept for the teardown.
         let limit = (manifests.once || manifests.inside.is_some()).then(|| PATIENCE.min(orders.timeout / 2));
         let begun = Instant::now();
         while !enough.exists() && !self.driver_is_lost {
@@ -143,27 +143,27 @@ impl Session<'_> {
             let sentence = format!("The driver of {OTHER} has ended by itself: {exit}.");
             found.extend(self.other_findings.driver_ended(&sentence));
         }
-        self.found(found);
+        self.print_findings(found);
     }
 
-    fn found(&self, found: Vec<Finding>) {
-        found.into_iter().for_each(|finding| self.voice.say(&Said::Found(Box::new(finding))));
+    fn print_findings(&self, findings: Vec<Finding>) {
+        findings.into_iter().for_each(|finding| self.voice.say(&Said::Found(Box::new(finding))));
     }
 
     /// Starts the containers once all pods have their volumes, and prints the volumes that the kernel shows.
     async fn settle(&mut self) {
-        // The news about the mounts are printed first.
+        // The events of the mounts are printed before the result.
         self.tell_news().await;
         self.is_settled = true;
         let mut lacking = match self.world.unseen_volumes().await {
             Ok(unseen) => unseen,
             Err(error) => vec![format!("the mount table cannot be read: {error:#}")],
         };
-        let mut given = Vec::new();
+        let mut container_lines = Vec::new();
         for pod in self.world.pods.clone() {
             if !self.containers.has(&pod) {
                 match self.containers.start(&self.world, &pod).await {
-                    Ok(lines) => given.extend(lines),
+                    Ok(lines) => container_lines.extend(lines),
                     Err(why) => lacking.push(why),
                 }
             }
@@ -177,18 +177,18 @@ impl Session<'_> {
         };
         self.print(head);
         lacking.iter().for_each(|line| self.print(format!("  {line}")));
-        paths.into_iter().chain(given).for_each(|line| self.print(line));
+        paths.into_iter().chain(container_lines).for_each(|line| self.print(line));
         if !lacking.is_empty() {
             self.played.failures.push(format!("{head}: {}", lacking.join("; ")));
         }
     }
 
-    /// Asks again for all pods, after something has changed.
+    /// Has the result printed again, once all pods have their volumes after a change.
     pub(super) fn look_again(&mut self) {
         self.is_settled = false;
     }
 
-    /// Ends the containers of a pod, which is about to go.
+    /// Ends the containers of a pod that is about to be deleted.
     pub(super) fn end_containers(&mut self, pod: &str) {
         let left = self.containers.end(pod);
         self.played.left.extend(left);
@@ -225,7 +225,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes everything down in the order of a node, and judges all of it.
+    /// Takes down pods and volumes in the order of a node, and judges the whole trace.
     async fn take_down(mut self, orders: &Orders) -> anyhow::Result<Played> {
         for pod in self.world.pods.clone() {
             self.end_containers(&pod);
@@ -235,11 +235,11 @@ impl Session<'_> {
             self.played.left.extend(left);
         }
         self.tell_news().await;
-        // News leave out the story while something is under way. Nothing is waited for any more, so it is printed now.
+        // `news` leaves out the story while a call is under way. No call is waited for any more: print the rest now.
         let story = self.world.last_story();
         story.lines().for_each(|line| self.print(line.to_owned()));
         write(&orders.directory.join(TRACE), &self.world.finish().await)?;
-        // If pods are left, their volumes are too, which needs no further report; the end of the sandbox removes them.
+        // If pods are left, so are their volumes, which are not reported again. The end of the sandbox removes them.
         if !self.driver_is_lost && self.played.left.is_empty() {
             self.played.left = self.world.take_down().await;
         }
@@ -248,7 +248,7 @@ impl Session<'_> {
         if let Some(other) = self.world.other_node() {
             found.extend(self.other_findings.at_the_end(&other.journal, rest.as_ref()).await);
         }
-        self.found(found);
+        self.print_findings(found);
         Ok(self.played)
     }
 }

@@ -1,7 +1,7 @@
-//! The time of a played world: real while something is under way, and skipped while nothing is.
+//! The clock of a played world: real time passes while an operation is under way; else the clock skips ahead.
 //!
-//! Back-offs, sleeps, the delays of calls and the deadlines of hanging ones are all waited for in steps. Before each
-//! step the world is asked whether anything is being done; if not, its clocks skip, and if so, real time passes.
+//! Back-offs, sleeps, delays of calls and deadlines of hanging calls are waited for in steps. If nothing is under way
+//! before a step, all clocks of the world skip ahead; else a step of real time passes.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use super::world::World;
 /// The skip of the clocks while something may happen soon: shorter than the first step of any back-off.
 const STRIDE: Duration = Duration::from_millis(100);
 
-/// The longest skip, when nothing has happened for a while. No known end of a back-off is ever skipped.
+/// The longest skip, after a time without events. A skip ends earlier at the next known end of a back-off.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The time without events after which skips become longer.
 const WHILE: Duration = Duration::from_secs(3);
 
-/// The real time between two looks.
+/// The real time between two checks for the awaited event.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The real time for an operation to start that is about to.
+/// The real time that a due operation gets to start after a skip.
 const SETTLE: Duration = Duration::from_millis(3);
 
-/// The least real time of a wait: work in real time must not lose against skipped time.
+/// The least real time before a wait gives up: a driver works in real time, however far the clocks have skipped.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The time of a world.
@@ -30,16 +30,16 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) struct Time {
     started: Instant,
     skipped: Duration,
-    /// Whether it may be skipped at all.
-    skips: bool,
-    /// When something last happened.
-    latest: Duration,
+    /// False for a play that a user watches.
+    may_skip: bool,
+    /// The end of the last skip that an event followed.
+    last_event: Duration,
 }
 
 impl Time {
-    /// A clock that skips while nothing is under way, if `skips`. A play that a user watches does not skip.
-    pub(super) fn new(skips: bool) -> Self {
-        Self { started: Instant::now(), skipped: Duration::ZERO, skips, latest: Duration::ZERO }
+    /// A clock that starts now. It skips while nothing is under way, if `may_skip`.
+    pub(super) fn new(may_skip: bool) -> Self {
+        Self { started: Instant::now(), skipped: Duration::ZERO, may_skip, last_event: Duration::ZERO }
     }
 
     /// The age of the world by its own clock.
@@ -49,7 +49,7 @@ impl Time {
 }
 
 impl World {
-    /// Lets time pass until something has happened, or until `limit` is over. Returns whether it has.
+    /// Lets time pass until `happened` returns a value, and returns it; `None` after `limit` or if the node is dead.
     pub(super) async fn pass<F, T>(&mut self, limit: Duration, mut happened: F) -> Option<T>
     where
         F: AsyncFnMut(&mut Self) -> Option<T>,
@@ -70,7 +70,7 @@ impl World {
                     return None;
                 }
                 tokio::time::sleep(PAUSE).await;
-            } else if self.time.skips && self.is_quiet().await {
+            } else if self.time.may_skip && self.is_quiet().await {
                 let stride = self.stride().await;
                 self.skip(left.min(stride)).await;
             } else {
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Lets so much time pass.
+    /// Lets `time` pass on the world's clock.
     pub(super) async fn sleep(&mut self, time: Duration) {
         let end = self.time.now() + time;
         loop {
@@ -88,7 +88,7 @@ impl World {
             if left.is_zero() {
                 return;
             }
-            if self.time.skips && self.is_quiet().await {
+            if self.time.may_skip && self.is_quiet().await {
                 let stride = self.stride().await;
                 self.skip(left.min(stride)).await;
             } else {
@@ -97,12 +97,13 @@ impl World {
         }
     }
 
+    /// The length of the next skip.
     async fn stride(&mut self) -> Duration {
-        if self.time.now() - self.time.latest < WHILE {
+        if self.time.now() - self.time.last_event < WHILE {
             return STRIDE;
         }
         let waiting = self.node.dump().await.map(|dump| dump.waiting).unwrap_or_default();
-        // An operation that is overdue is no longer wanted.
+        // An overdue operation (0 ms) is not wanted any more, so it does not limit the skip.
         let due = waiting.iter().map(|waiting| waiting.due_in_ms).filter(|due| *due > 0).min();
         due.map_or(LONGEST, |due| Duration::from_millis(due + 1).min(LONGEST))
     }
@@ -113,11 +114,11 @@ impl World {
         if let Some(proxy) = self.try_proxy() {
             proxy.advance(by);
         }
-        // A node that is down has no clock. The skip itself is a line of the journal.
+        // The skip is a line of the journal itself, unless the node is down and has no clock.
         let own_lines = usize::from(self.node.advance(by).await.is_ok());
         tokio::time::sleep(SETTLE).await;
         if self.journal.position().0 > before + own_lines {
-            self.time.latest = self.time.now();
+            self.time.last_event = self.time.now();
         }
     }
 }
