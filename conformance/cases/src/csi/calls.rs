@@ -14,7 +14,7 @@ use crate::prelude::*;
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    // A driver may give more than was asked for, and a driver that answers zero does not know how much.
+    // `capacity_bytes` may be more than was asked for, and 0 says that the driver does not know the size.
     let answered = cx.last_answer("CreateVolume")?;
     let size: u64 = answered["volume"]["capacityBytes"].as_str().unwrap_or("0").parse()?;
     if size == 0 {
@@ -39,25 +39,25 @@ async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn size_limit_is_respected(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
-    let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
+    let exact = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
     let mut request = cx.create_request("limited")?;
-    request["capacityRange"] = json!({ "requiredBytes": limit, "limitBytes": limit });
-    let made = cx.call("CreateVolume", request).await?;
-    if !made.is_ok() {
-        return made.is("DRV-012", &["OutOfRange"]);
+    request["capacityRange"] = json!({ "requiredBytes": exact, "limitBytes": exact });
+    let created = cx.call("CreateVolume", request).await?;
+    if !created.is_ok() {
+        return created.is("DRV-012", &["OutOfRange"]);
     }
-    let least: u64 = limit.as_str().unwrap_or("0").parse()?;
-    let answered: u64 = made.text("/volume/capacityBytes").parse().unwrap_or(0);
-    let gone = cx.call("DeleteVolume", json!({ "volumeId": made.text("/volume/volumeId") })).await?;
-    gone.is("DRV-020", &["OK"])?;
+    let size: u64 = exact.as_str().unwrap_or("0").parse()?;
+    let answered: u64 = created.text("/volume/capacityBytes").parse().unwrap_or(0);
+    let deleted = cx.call("DeleteVolume", json!({ "volumeId": created.text("/volume/volumeId") })).await?;
+    deleted.is("DRV-020", &["OK"])?;
     if answered == 0 {
         cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
         return Ok(());
     }
     let cause = "CreateVolume with `limit_bytes` answered OK and a volume that is larger.";
-    cx.keeps("DRV-012", "CreateVolume", answered <= least, cause)?;
+    cx.keeps("DRV-012", "CreateVolume", answered <= size, cause)?;
     let cause = "CreateVolume with `required_bytes` answered OK and a volume that is smaller.";
-    cx.keeps("DRV-012", "CreateVolume", answered >= least, cause)
+    cx.keeps("DRV-012", "CreateVolume", answered >= size, cause)
 }
 
 /// CreateVolume accepts a name of 128 bytes, and makes a volume that the driver knows.
@@ -68,21 +68,21 @@ async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.last_request("CreateVolume")?;
     request["name"] = json!("n".repeat(128));
-    let made = cx.call("CreateVolume", request).await?;
-    let made = made.asked("of a name of 128 bytes");
-    made.is("DRV-017", &["OK"])?;
-    if !made.is_ok() {
+    let created = cx.call("CreateVolume", request).await?;
+    let created = created.asked("of a name of 128 bytes");
+    created.is("DRV-017", &["OK"])?;
+    if !created.is_ok() {
         return Ok(());
     }
     let uses = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
-    let id = made.text("/volume/volumeId");
-    let asked = json!({ "volumeId": id, "volumeCapabilities": uses });
-    let known = cx.call("ValidateVolumeCapabilities", asked).await?;
-    let gone = cx.call("DeleteVolume", json!({ "volumeId": id })).await?;
+    let id = created.text("/volume/volumeId");
+    let request = json!({ "volumeId": id, "volumeCapabilities": uses });
+    let validated = cx.call("ValidateVolumeCapabilities", request).await?;
+    let deleted = cx.call("DeleteVolume", json!({ "volumeId": id })).await?;
     let cause =
         "CreateVolume answers OK for a name of 128 bytes, and ValidateVolumeCapabilities answers NOT_FOUND.";
-    cx.keeps("DRV-017", "CreateVolume", known.code() != "NotFound", cause)?;
-    gone.is("DRV-020", &["OK"])
+    cx.keeps("DRV-017", "CreateVolume", validated.code() != "NotFound", cause)?;
+    deleted.is("DRV-020", &["OK"])
 }
 
 /// CreateVolume refuses, and ValidateVolumeCapabilities does not confirm, a file system type that does not exist.
@@ -106,7 +106,7 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)?;
 
     let mut both = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
-    both.as_array_mut().into_iter().for_each(|both| both.push(impossible[0].clone()));
+    both.as_array_mut().into_iter().for_each(|list| list.push(impossible[0].clone()));
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": both });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
     let cause = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system that there is not.";
@@ -121,10 +121,10 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
 async fn uses_are_confirmed_together(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let first = cx.last_request("CreateVolume")?["volumeCapabilities"][0].clone();
-    let asked = async |uses: Value| {
-        let created = cx.last_answer("CreateVolume")?["volume"]["volumeContext"].clone();
+    let validate = async |uses: Value| {
+        let context = cx.last_answer("CreateVolume")?["volume"]["volumeContext"].clone();
         let request = json!({
-            "volumeId": cx.handle(&data), "volumeContext": created, "volumeCapabilities": uses,
+            "volumeId": cx.handle(&data), "volumeContext": context, "volumeCapabilities": uses,
         });
         cx.call("ValidateVolumeCapabilities", request).await
     };
@@ -134,10 +134,10 @@ async fn uses_are_confirmed_together(cx: &mut Cx) -> Result {
     {
         let mut second = first.clone();
         second["accessMode"] = json!({ "mode": mode });
-        if second == first || !asked(json!([second])).await?.has("/confirmed") {
+        if second == first || !validate(json!([second])).await?.has("/confirmed") {
             continue;
         }
-        let both = asked(json!([first, second])).await?;
+        let both = validate(json!([first, second])).await?;
         if !both.has("/confirmed") {
             continue;
         }
@@ -162,31 +162,32 @@ async fn uses_are_confirmed_together(cx: &mut Cx) -> Result {
 async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let of_file_system = cx.last_request("CreateVolume")?["volumeCapabilities"][0]["mount"].clone();
-    let with = |kind: &str, how: Value, mode: &str| json!([{ kind: how, "accessMode": { "mode": mode } }]);
-    let all = [
-        with("mount", json!({ "fsType": "no-such-fs" }), "SINGLE_NODE_WRITER"),
-        with("block", json!({}), "SINGLE_NODE_WRITER"),
-        with("mount", of_file_system.clone(), "MULTI_NODE_READER_ONLY"),
-        with("mount", of_file_system, "MULTI_NODE_MULTI_WRITER"),
+    let only =
+        |kind: &str, access: Value, mode: &str| json!([{ kind: access, "accessMode": { "mode": mode } }]);
+    let uses = [
+        only("mount", json!({ "fsType": "no-such-fs" }), "SINGLE_NODE_WRITER"),
+        only("block", json!({}), "SINGLE_NODE_WRITER"),
+        only("mount", of_file_system.clone(), "MULTI_NODE_READER_ONLY"),
+        only("mount", of_file_system, "MULTI_NODE_MULTI_WRITER"),
     ];
     let mut refused = Vec::new();
-    for (number, one) in all.into_iter().enumerate() {
+    for (number, capabilities) in uses.into_iter().enumerate() {
         let mut request = cx.create_request(&format!("use-{number}"))?;
-        request["volumeCapabilities"] = one.clone();
-        let made = cx.call("CreateVolume", request).await?;
-        refused.extend((made.code() == "InvalidArgument").then_some(one));
-        if made.is_ok() {
-            cx.unmake(&made).await?;
+        request["volumeCapabilities"] = capabilities.clone();
+        let created = cx.call("CreateVolume", request).await?;
+        refused.extend((created.code() == "InvalidArgument").then_some(capabilities));
+        if created.is_ok() {
+            cx.unmake(&created).await?;
         }
     }
     if refused.is_empty() {
         cx.not_tried("DRV-023", "the driver makes volumes for each use");
     }
-    for one in refused {
-        let asked = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": one.clone() });
-        let answer = cx.call("ValidateVolumeCapabilities", asked).await?;
+    for capabilities in refused {
+        let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": capabilities.clone() });
+        let answer = cx.call("ValidateVolumeCapabilities", request).await?;
         let cause = format!(
-            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {one}."
+            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {capabilities}."
         );
         cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), &cause)?;
     }
@@ -199,8 +200,8 @@ async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Root, Persistent])]
 async fn volume_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     if !cx.driver_attaches() {
-        // A driver without ControllerPublishVolume cannot know that the volume is in use and may delete it. Then it cannot be
-        // unpublished either.
+        // A driver without ControllerPublishVolume cannot know that the volume is in use and may delete it. The
+        // teardown of the pod would fail then.
         cx.not_tried("DRV-021", "a driver that does not attach cannot know which volumes are in use");
         return Ok(());
     }
@@ -421,12 +422,12 @@ async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     let published = cx.last_request("NodePublishVolume")?;
-    let ask = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
-    let stats = cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?;
+    let at_path = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
+    let stats = cx.call("NodeGetVolumeStats", at_path(&published["targetPath"])).await?;
     stats.is_implemented()?;
     stats.succeeds()?;
     // Expands to the current size, with every field that a kubelet sends: a driver may need fields that are optional in CSI.
-    let mut expand = ask(&published["targetPath"]);
+    let mut expand = at_path(&published["targetPath"]);
     for field in ["stagingTargetPath", "volumeCapability"] {
         expand[field] = published[field].clone();
     }
@@ -438,7 +439,7 @@ async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     // The directory that holds the target is below the node's root, and the volume is not there.
     let target = published["targetPath"].as_str().unwrap_or_default();
     let (parent, _) = target.rsplit_once('/').unwrap_or_default();
-    let answer = cx.call("NodeGetVolumeStats", ask(&json!(parent))).await?;
+    let answer = cx.call("NodeGetVolumeStats", at_path(&json!(parent))).await?;
     answer
         .asked("of the directory above the target, where the volume is not,")
         .is("DRV-085", &["NotFound"])?;

@@ -65,10 +65,10 @@ async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
 
     let restored = cluster.claim("restored").restored_from(&snapshot).bound().await?;
     let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
-    let is_old = pod.holds("/data/greeting", "hello").await?;
+    let is_restored = pod.holds("/data/greeting", "hello").await?;
     let cause =
         "The volume that was made from a snapshot does not hold what its source held when it was taken.";
-    cx.keeps("DRV-036", "CreateSnapshot", is_old, cause)?;
+    cx.keeps("DRV-036", "CreateSnapshot", is_restored, cause)?;
     pod.stop().await?;
     cluster.delete_claim(&restored).await?;
     cluster.delete_snapshot(&snapshot).await?;
@@ -98,9 +98,9 @@ async fn group_snapshot_of_claims_is_restored(cx: &mut Cx) -> Result {
     for (member, expected) in group.members.iter().zip(["hello", "hello, log"]) {
         let restored = cluster.claim("restored").restored_from(member).bound().await?;
         let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
-        let is_old = pod.holds("/data/greeting", expected).await?;
+        let is_restored = pod.holds("/data/greeting", expected).await?;
         let cause = "A volume that was made from a snapshot of a group does not hold what its source held.";
-        cx.keeps("DRV-038", "CreateVolumeGroupSnapshot", is_old, cause)?;
+        cx.keeps("DRV-038", "CreateVolumeGroupSnapshot", is_restored, cause)?;
         pod.stop().await?;
         cluster.delete_claim(&restored).await?;
     }
@@ -121,7 +121,7 @@ async fn copy_of_a_claim_has_its_data(cx: &mut Cx) -> Result {
     pod.stop().await?;
 
     let copy = cluster.claim("copy").copy_of(&data).bound().await?;
-    // Both are mounted at once: two file systems with the same UUID cannot be.
+    // Both are mounted at once, which fails if the copy still has the UUID of its source.
     let pod = cx.pod("both").volume(&data, "/data").volume(&copy, "/copy").start().await?;
     pod.reads("/copy/greeting", "hello").await?;
     pod.writes("/copy/greeting", "adieu").await?;
@@ -165,7 +165,7 @@ async fn claim_that_asked_for_too_much_gets_less(cx: &mut Cx) -> Result {
 
     let size = 2 * cx.size(&data);
     if !cluster.is_refused(&data, TOO_LARGE).await? {
-        // A driver that says so breaks a promise of its own, in `csi::growth::impossible_growth_is_refused`.
+        // A driver that accepts the size breaks another promise: see `csi::growth::impossible_growth_is_refused`.
         return Ok(());
     }
     cluster.grow(&data, size).await?;
