@@ -1,4 +1,4 @@
-//! Raw block volumes: bound, linked and held open while used, and let go from the outside in.
+//! Raw block volumes: mapped by a bind, a link and a lock that holds the device open, and unmapped in reverse order.
 
 use crate::event::{Actor, EffectKind, Event, TraceLine, World};
 use crate::rule::books::Entry;
@@ -22,17 +22,17 @@ fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some((pod, volume)) = pod_and_handle(&change.key) else { return };
     let Some((target, of)) = block_target(books, volume, pod) else { return };
     report.tried();
-    let entry = of.map_entry();
+    let map_path = of.map_entry();
     let top = |path: &str| books.mounts.get(path).and_then(|stack| stack.last());
     // The driver may have published no device: that is the driver's fault, which DRV rules judge.
     let published = top(target).and_then(|mount| mount.rdev.as_ref());
-    match (published, top(&entry)) {
-        (_, None) => report.broken("", "mapped without a bind below the global map path", entry.as_str()),
+    match (published, top(&map_path)) {
+        (_, None) => report.broken("", "mapped without a bind below the global map path", map_path.as_str()),
         (Some(device), Some(bind)) if bind.rdev.as_ref() != Some(device) => {
             report.broken(
                 "",
                 "the bind below the global map path is not the volume's device",
-                entry.as_str(),
+                map_path.as_str(),
             );
         }
         _ => {}
@@ -40,8 +40,8 @@ fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     if books.entries.get(&of.link()) != Some(&Entry::Link) {
         report.broken("", "mapped without a link in the pod's directory", of.link());
     }
-    if !books.locks.contains_key(&entry) {
-        report.broken("", "mapped without holding the device open", entry.as_str());
+    if !books.locks.contains_key(&map_path) {
+        report.broken("", "mapped without holding the device open", map_path.as_str());
     }
 }
 
@@ -65,15 +65,15 @@ fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
         Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
             let Some(Place::BlockTarget(of)) = Place::of(start.request().target_path()) else { return };
             report.tried();
-            let entry = of.map_entry();
-            if books.locks.contains_key(&entry) {
-                report.broken(&start.method, "unpublished while the device was held open", entry.as_str());
+            let map_path = of.map_entry();
+            if books.locks.contains_key(&map_path) {
+                report.broken(&start.method, "unpublished while the device was held open", map_path.as_str());
             }
             if books.entries.contains_key(&of.link()) {
                 report.broken(&start.method, "unpublished while the pod's link was there", of.link());
             }
-            if books.mounts.contains_key(&entry) {
-                report.broken(&start.method, "unpublished while the device was bound", entry.as_str());
+            if books.mounts.contains_key(&map_path) {
+                report.broken(&start.method, "unpublished while the device was bound", map_path.as_str());
             }
         }
         Event::Effect(effect) if effect.effect == EffectKind::Unlink => {
@@ -82,7 +82,7 @@ fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
                 report.broken("", "the link was removed before the lock was released", effect.path.as_str());
             }
         }
-        // A machine that starts anew takes all mounts at once.
+        // A reboot removes all mounts at once, so it has no order.
         Event::MountDel(gone) if gone.by != Actor::Harness => {
             let bound = every_block_target(books).find(|of| of.map_entry() == gone.target);
             if bound.is_some_and(|of| books.entries.contains_key(&of.link())) {
@@ -119,13 +119,13 @@ fn unstaged_when_unmapped(books: &Books, line: &TraceLine, report: &mut Report) 
     };
     report.tried();
     let below = map_directory(root, inner);
-    if let Some(entry) =
+    if let Some(map_path) =
         books.mounts.range(below.clone()..).map(|(at, _)| at).find(|at| at.starts_with(&below))
     {
         report.broken(
             &start.method,
             "unstaged while a device was bound below the global map path",
-            entry.as_str(),
+            map_path.as_str(),
         );
     }
 }
@@ -207,7 +207,7 @@ mod tests {
             &(all.clone() + "loses map:b1/a\nunlock /dev/loop9\nunlink link:b1/a\nunpublish b1 a"),
             &[],
         );
-        // After a reboot nothing is held open, and a driver that refuses the device leaves nothing to unlock.
+        // After a reboot the device is not held open: if the driver refuses it then, there is no unlock.
         keeps(rule, &(all.clone() + "loses map:b1/a\nunlink link:b1/a\nunpublish b1 a"), &[]);
         breaks(
             rule,

@@ -13,8 +13,8 @@ use super::attachment::persistent_volume;
 /// is gone and nothing is mounted there, so nothing shows that a step was begun.
 pub(super) fn is_unknowable(books: &Books, volume: &str, path: &str) -> bool {
     let is_lost = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
-    let nothing_left = || is_lost() && !books.mounts.contains_key(path);
-    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || nothing_left())
+    let is_lost_and_unmounted = || is_lost() && !books.mounts.contains_key(path);
+    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || is_lost_and_unmounted())
 }
 
 /// Whether the record of a path was damaged or lost.
