@@ -1,4 +1,4 @@
-//! The files that the kernel knows of: each by its inode, held open without access.
+//! The files that the kernel has looked up. Each is held open with `O_PATH`, by its inode number.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use fuser::{FileAttr, FileType, INodeNo};
 use nix::libc;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
-/// Files by inode, each with the number of look-ups that the kernel has not forgotten.
+/// Open files by inode number, each with the kernel's lookup count: FORGET lowers it, and at zero the file is closed.
 pub(super) struct Files(Mutex<HashMap<u64, (Arc<OwnedFd>, u64)>>);
 
 impl Files {
     pub(super) fn new(root: &Path) -> io::Result<Self> {
-        let root = rustix::fs::open(root, anchor(), Mode::empty())?;
+        let root = rustix::fs::open(root, path_flags(), Mode::empty())?;
         Ok(Self(Mutex::new(HashMap::from([(INodeNo::ROOT.0, (Arc::new(root), 1))]))))
     }
 
@@ -29,9 +29,9 @@ impl Files {
         Ok(Arc::clone(file))
     }
 
-    /// Looks a name up, and counts that the kernel knows it now.
+    /// Answers a LOOKUP: opens the file of this name and raises its lookup count.
     pub(super) fn enter(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
-        let file = rustix::fs::openat(self.get(parent)?, name, anchor(), Mode::empty())?;
+        let file = rustix::fs::openat(self.get(parent)?, name, path_flags(), Mode::empty())?;
         let found = attributes(&rustix::fs::fstat(&file)?);
         self.lock().entry(found.ino.0).or_insert_with(|| (Arc::new(file), 0)).1 += 1;
         Ok(found)
@@ -39,18 +39,19 @@ impl Files {
 
     pub(super) fn forget(&self, inode: INodeNo, count: u64) {
         let mut table = self.lock();
-        if let Some((_, known)) = table.get_mut(&inode.0) {
-            *known = known.saturating_sub(count);
-            if *known == 0 && inode != INodeNo::ROOT {
+        if let Some((_, lookups)) = table.get_mut(&inode.0) {
+            *lookups = lookups.saturating_sub(count);
+            if *lookups == 0 && inode != INodeNo::ROOT {
                 table.remove(&inode.0);
             }
         }
     }
 
-    /// Opens a file for real.
+    /// Opens a file for reading, or for reading and writing: the descriptor in the table allows neither.
     pub(super) fn open(&self, inode: INodeNo, flags: i32) -> io::Result<File> {
         let file = self.get(inode)?;
-        // The kernel reads before it writes a part of a page, and has resolved the offset of an append itself.
+        // Always for reading: the kernel reads a page before it writes a part of it. Never with `O_APPEND`: the kernel
+        // sends the offset of each write.
         let access = flags & libc::O_ACCMODE;
         File::options()
             .read(true)
@@ -61,6 +62,7 @@ impl Files {
 
     pub(super) fn attributes(&self, inode: INodeNo) -> io::Result<FileAttr> {
         let found = rustix::fs::statat(self.get(inode)?, "", AtFlags::EMPTY_PATH)?;
+        // The kernel knows the root by the number 1, not by the number of its directory.
         Ok(FileAttr { ino: inode, ..attributes(&found) })
     }
 
@@ -69,7 +71,7 @@ impl Files {
     }
 }
 
-fn anchor() -> OFlags {
+fn path_flags() -> OFlags {
     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) data: String,
 }
 
-/// Flags to set: those that a bind mount can have for itself, and the others.
+/// Mount flags: `per_mount` flags may differ between the mounts of a file system, `other` flags are the file system's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags {
     pub(crate) per_mount: MsFlags,
@@ -68,7 +68,9 @@ impl Options {
 enum Meaning {
     Set(MsFlags),
     Clear(MsFlags),
+    /// A flag of the whole file system.
     Whole(MsFlags),
+    /// An option that is accepted and changes nothing.
     Nothing,
 }
 
@@ -152,7 +154,7 @@ fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io:
     }
     let attributes = raw::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     // SAFETY: the path is a literal, and the kernel reads one `mount_attr` of the given length.
-    let done = unsafe {
+    let status = unsafe {
         nix::libc::syscall(
             nix::libc::SYS_mount_setattr,
             tree.as_raw_fd(),
@@ -162,13 +164,13 @@ fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io:
             size_of::<raw::mount_attr>(),
         )
     };
-    if done != 0 {
+    if status != 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// No symbolic link is followed.
+/// `MS_NOSYMFOLLOW`: symbolic links on the mount are not followed.
 pub(crate) const NOSYMFOLLOW: MsFlags = MsFlags::from_bits_retain(256);
 
 /// Per-mount flags as attributes for mount_setattr(2).
@@ -209,7 +211,7 @@ pub(crate) fn unmount_one(target: &Path, flags: MntFlags) -> Result<(), KernelEr
         .map_err(|errno| KernelError::path("unmount", target, errno))
 }
 
-/// A path that does not exist is no mount point. What is mounted there is not asked: a daemon of FUSE may hang.
+/// Whether a mount is at `path`; false if the path is missing. Never calls the file system: a FUSE daemon may hang.
 pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     match look_at(path) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
@@ -218,7 +220,7 @@ pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     }
 }
 
-/// Whether the file system that is mounted at a path, and was mounted to be written, takes no writes any more.
+/// Whether the mount at a path is for writing, and its file system has become read-only, as after an error.
 pub(crate) fn has_gone_read_only(path: &Path) -> Result<bool, KernelError> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table = fs::read_to_string(TABLE).map_err(|source| KernelError::path("read", TABLE, source))?;
@@ -227,14 +229,15 @@ pub(crate) fn has_gone_read_only(path: &Path) -> Result<bool, KernelError> {
         let target = line.split(' ').nth(4).unwrap_or_default();
         Path::new(&target.replace("\\040", " ")) == path
     });
-    let Some((own, of_all)) = line.and_then(|line| line.split_once(" - ")) else { return Ok(false) };
-    let is_for_writing = own.split(' ').nth(5).is_some_and(|own| own.split(',').any(|word| word == "rw"));
-    let stopped = ["ro", "emergency_ro", "shutdown"];
-    let options = of_all.split(' ').nth(2).unwrap_or_default();
-    Ok(is_for_writing && options.split(',').any(|word| stopped.contains(&word)))
+    let Some((mount, file_system)) = line.and_then(|line| line.split_once(" - ")) else { return Ok(false) };
+    let per_mount = mount.split(' ').nth(5).unwrap_or_default();
+    let is_for_writing = per_mount.split(',').any(|word| word == "rw");
+    let refuses_writes = ["ro", "emergency_ro", "shutdown"];
+    let options = file_system.split(' ').nth(2).unwrap_or_default();
+    Ok(is_for_writing && options.split(',').any(|word| refuses_writes.contains(&word)))
 }
 
-/// What the kernel knows of a path by itself.
+/// The type and the inode of a path, and whether it is a mount point, as the kernel has cached them.
 pub(crate) fn look_at(path: &Path) -> rustix::io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::INO)
