@@ -1,4 +1,5 @@
-//! Every crate takes the lints of the workspace, and nothing is silenced without an end in sight.
+//! Every crate takes the lints of the workspace. No test is ignored, and a lint is silenced only by `expect`, which
+//! fails when the lint no longer fires.
 
 use super::source::{code, lines_with};
 use super::{Repository, Violation};
@@ -13,18 +14,18 @@ pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     }
     for (path, text) in repository.rust() {
         let code = code(text);
-        let ignored = "an ignored test is one nobody runs: assert today's behaviour, with a note";
+        let ignore_defect = "an ignored test is one nobody runs: assert today's behaviour, with a note";
         let ignores = lines_with(&code, "#[ignore");
-        violations.extend(ignores.map(|line| Violation::new(format!("{path}:{line}"), ignored)));
-        let allowed = "`allow` outlives its cause: use `#[expect(…, reason = \"…\")]`";
+        violations.extend(ignores.map(|line| Violation::new(format!("{path}:{line}"), ignore_defect)));
+        let allow_defect = "`allow` outlives its cause: use `#[expect(…, reason = \"…\")]`";
         let allows = lines_with(&code, "[allow(").filter(|line| !may_allow(text, *line));
-        violations.extend(allows.map(|line| Violation::new(format!("{path}:{line}"), allowed)));
+        violations.extend(allows.map(|line| Violation::new(format!("{path}:{line}"), allow_defect)));
     }
     violations
 }
 
-/// Where an expectation would break by itself: what a generator writes changes with its version. The reason is demanded
-/// by clippy.
+/// Whether a line may use `allow`: in generated code an `expect` would fail with another version of the generator.
+/// Clippy demands the reason.
 fn may_allow(text: &str, line: usize) -> bool {
     text.lines().nth(line - 1).is_some_and(|line| line.contains("reason = \"generated"))
 }
@@ -43,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_found() {
+    fn ignored_test_and_allowed_lint_are_found() {
         for bad in
             ["#[ignore]\nfn a() {}", "#[ignore = \"slow\"]", "#![allow(dead_code)]", "#[allow(unused)]"]
         {
