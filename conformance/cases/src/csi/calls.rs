@@ -171,11 +171,11 @@ async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
         only("mount", of_file_system, "MULTI_NODE_MULTI_WRITER"),
     ];
     let mut refused = Vec::new();
-    for (number, capabilities) in uses.into_iter().enumerate() {
+    for (number, requested) in uses.into_iter().enumerate() {
         let mut request = cx.create_request(&format!("use-{number}"))?;
-        request["volumeCapabilities"] = capabilities.clone();
+        request["volumeCapabilities"] = requested.clone();
         let created = cx.call("CreateVolume", request).await?;
-        refused.extend((created.code() == "InvalidArgument").then_some(capabilities));
+        refused.extend((created.code() == "InvalidArgument").then_some(requested));
         if created.is_ok() {
             cx.unmake(&created).await?;
         }
@@ -183,11 +183,11 @@ async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
     if refused.is_empty() {
         cx.not_tried("DRV-023", "the driver makes volumes for each use");
     }
-    for capabilities in refused {
-        let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": capabilities.clone() });
+    for requested in refused {
+        let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": requested.clone() });
         let answer = cx.call("ValidateVolumeCapabilities", request).await?;
         let cause = format!(
-            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {capabilities}."
+            "ValidateVolumeCapabilities confirms a use for which CreateVolume answers INVALID_ARGUMENT: {requested}."
         );
         cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), &cause)?;
     }
