@@ -1,4 +1,4 @@
-//! The clock that the kernel's messages have as well: time since boot, which nobody sets. Reads nothing but that.
+//! The clock that the kernel's messages have as well: time since boot, which no program can set. Reads nothing but that.
 
 use std::time::Duration;
 

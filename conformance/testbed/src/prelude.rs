@@ -5,8 +5,8 @@ pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::Victim::{Both, Driver, Machine, Node};
 pub use crate::cx::source::*;
 pub use crate::cx::{
-    Answer, Blocks, Call, Container, Cx, Daemon, Daemons, FileSystem, Files, Nfs, NodeCalls, Pod, PodBuilder,
-    ReadError, Snapshot, Victim, Volume, VolumeBuilder,
+    Answer, Blocks, Call, Cluster, Container, Cx, Daemon, Daemons, FileSystem, Files, Nfs, NodeCalls,
+    OtherNode, Pod, PodBuilder, ReadError, Snapshot, Victim, Volume, VolumeBuilder,
 };
 pub use crate::failure::Result;
 pub use api::VolumeSource;

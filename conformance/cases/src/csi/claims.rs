@@ -136,17 +136,9 @@ async fn copy_of_a_claim_has_its_data(cx: &mut Cx) -> Result {
 async fn claim_that_asks_for_more_gets_it(cx: &mut Cx) -> Result {
     let cluster = cx.cluster().await?;
     let data = cluster.claim("data").bound().await?;
-    let pod = cx.pod("before").volume(&data, "/data").start().await?;
-    pod.writes("/data/greeting", "hello").await?;
-    pod.stop().await?;
-
-    let size = 2 * cx.size(&data);
-    cluster.grow(&data, size).await?;
-    let pod = cx.pod("after").volume(&data, "/data").start().await?;
-    pod.reads("/data/greeting", "hello").await?;
+    pod_writes(cx, &data).await?;
     let cause = "The claim does not have the size that it asked for once a pod uses its volume.";
-    cx.finds(cx.size(&data) >= size, cause)?;
-    pod.stop().await
+    grows_with_its_data(cx, &cluster, &data, cause).await
 }
 
 /// A claim that asked for more than there is can ask for less, and gets that.
@@ -159,20 +151,29 @@ async fn claim_that_asked_for_too_much_gets_less(cx: &mut Cx) -> Result {
     const TOO_LARGE: u64 = 1 << 62;
     let cluster = cx.cluster().await?;
     let data = cluster.claim("data").bound().await?;
-    let pod = cx.pod("before").volume(&data, "/data").start().await?;
-    pod.writes("/data/greeting", "hello").await?;
-    pod.stop().await?;
-
-    let size = 2 * cx.size(&data);
+    pod_writes(cx, &data).await?;
     if !cluster.is_refused(&data, TOO_LARGE).await? {
         // A driver that accepts the size breaks another promise: see `csi::growth::impossible_growth_is_refused`.
         return Ok(());
     }
-    cluster.grow(&data, size).await?;
-    let pod = cx.pod("after").volume(&data, "/data").start().await?;
-    pod.reads("/data/greeting", "hello").await?;
     let cause = "The claim does not have the size that it asked for after a size that was refused.";
-    cx.finds(cx.size(&data) >= size, cause)?;
+    grows_with_its_data(cx, &cluster, &data, cause).await
+}
+
+/// Writes to the volume of a claim in a pod that ends.
+async fn pod_writes(cx: &Cx, data: &Volume) -> Result {
+    let pod = cx.pod("before").volume(data, "/data").start().await?;
+    pod.writes("/data/greeting", "hello").await?;
+    pod.stop().await
+}
+
+/// A claim gets twice its size, and the next pod finds what was written.
+async fn grows_with_its_data(cx: &Cx, cluster: &Cluster, data: &Volume, otherwise: &str) -> Result {
+    let size = 2 * cx.size(data);
+    cluster.grow(data, size).await?;
+    let pod = cx.pod("after").volume(data, "/data").start().await?;
+    pod.reads("/data/greeting", "hello").await?;
+    cx.finds(cx.size(data) >= size, otherwise)?;
     pod.stop().await
 }
 

@@ -142,19 +142,7 @@ async fn volume_is_written_on_both_nodes(cx: &mut Cx) -> Result {
 async fn volume_in_use_elsewhere_is_not_attached(cx: &mut Cx) -> Result {
     let other = cx.other_node().await?;
     let data = cx.volume("data").create().await?;
-    let first = cx.pod("first").volume(&data, "/data").start().await?;
-
-    let second = other.pod("second").volume(&data, "/data").add().await?;
-    second
-        .has_event(expect![[r#"
-            FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already used by pod(s) first
-        "#]])
-        .await?;
-    first.writes("/data/greeting", "hello").await?;
-    first.stop().await?;
-    second.runs().await?;
-    second.reads("/data/greeting", "hello").await?;
-    second.stop().await
+    waits_for_the_other_node(cx, &other, &data).await
 }
 
 /// A volume for a single pod goes to a pod on another node only when the first pod is gone.
@@ -165,14 +153,19 @@ async fn volume_in_use_elsewhere_is_not_attached(cx: &mut Cx) -> Result {
 async fn volume_of_a_single_pod_goes_to_the_next_on_another_node(cx: &mut Cx) -> Result {
     let other = cx.other_node().await?;
     let data = cx.volume("data").single_pod().create().await?;
-    let first = cx.pod("first").volume(&data, "/data").start().await?;
-    first.writes("/data/greeting", "hello").await?;
-    let second = other.pod("second").volume(&data, "/data").add().await?;
+    waits_for_the_other_node(cx, &other, &data).await
+}
+
+/// A pod on the other node has a volume only when the pod on this node is gone, and an event says so until then.
+async fn waits_for_the_other_node(cx: &Cx, other: &OtherNode, data: &Volume) -> Result {
+    let first = cx.pod("first").volume(data, "/data").start().await?;
+    let second = other.pod("second").volume(data, "/data").add().await?;
     second
         .has_event(expect![[r#"
             FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already used by pod(s) first
         "#]])
         .await?;
+    first.writes("/data/greeting", "hello").await?;
     first.stop().await?;
     second.runs().await?;
     second.reads("/data/greeting", "hello").await?;

@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use super::Reporter;
 use super::junit::headline;
-use super::line::{label, words};
+use super::line::{label, with_code, words};
 use crate::event::{CaseReport, Event, RunRecord, Status};
 
 /// The file that annotations belong to.
@@ -104,15 +104,7 @@ fn summary(run: &RunRecord) -> String {
 
 /// Text for a cell of a table, with what is between two backticks as code.
 fn cell(text: &str) -> String {
-    let parts: Vec<String> = text.split('`').map(plain).collect();
-    if parts.len().is_multiple_of(2) {
-        return parts.join("&#96;");
-    }
-    let part = |(index, part): (usize, &String)| match index % 2 {
-        0 => part.clone(),
-        _ => format!("<code>{part}</code>"),
-    };
-    parts.iter().enumerate().map(part).collect()
+    with_code(text, plain, "&#96;")
 }
 
 /// Text without line breaks, in which nothing is markup. In code between backticks GitHub would show the entities.

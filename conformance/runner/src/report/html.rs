@@ -11,7 +11,7 @@ use contracts::promise::{self, Strength};
 use harness::manifest::Day;
 use harness::private;
 
-use super::line::{count, tried, words};
+use super::line::{count, tried, with_code, words};
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Party, RunFinding};
 use crate::promises::{Counts, Standing};
@@ -243,15 +243,7 @@ fn tally(run: &RunRecord) -> String {
 
 /// A sentence, with what is between two backticks as code.
 fn prose(text: &str) -> String {
-    let parts: Vec<String> = text.split('`').map(escape).collect();
-    if parts.len().is_multiple_of(2) {
-        return parts.join("`");
-    }
-    let part = |(index, part): (usize, &String)| match index % 2 {
-        0 => part.clone(),
-        _ => format!("<code>{part}</code>"),
-    };
-    parts.iter().enumerate().map(part).collect()
+    with_code(text, escape, "`")
 }
 
 fn escape(text: &str) -> String {

@@ -502,3 +502,16 @@ impl Display for Tally<'_> {
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
+
+/// Text in HTML, with what is between two backticks as code; a backtick without a second one is written as `single`.
+pub(super) fn with_code(text: &str, escape: fn(&str) -> String, single: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(escape).collect();
+    if parts.len().is_multiple_of(2) {
+        return parts.join(single);
+    }
+    let part = |(index, part): (usize, &String)| match index % 2 {
+        0 => part.clone(),
+        _ => format!("<code>{part}</code>"),
+    };
+    parts.iter().enumerate().map(part).collect()
+}
