@@ -96,7 +96,7 @@ pub enum Report {
 pub(crate) struct EventQueue(pub(crate) mpsc::UnboundedSender<Event>);
 
 impl ReportQueue for EventQueue {
-    fn learned(
+    fn report(
         &self,
         operation: OperationId,
         transition: Transition,

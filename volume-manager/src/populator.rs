@@ -93,7 +93,7 @@ pub struct Books<'a> {
 
 /// A pod to resolve.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct DuePod {
     pub pod: Arc<Pod>,
     /// The serial number of this resolution, to recognise outdated results.
     pub number: u64,
@@ -189,20 +189,20 @@ impl Populator {
 
     /// Takes the pods to resolve now. Nothing is resolved before the CSIDriver objects are known: the name of a
     /// volume may depend on them.
-    pub fn take_due(&mut self, facts: &Facts) -> Vec<Look> {
+    pub fn take_due(&mut self, facts: &Facts) -> Vec<DuePod> {
         if !facts.csi_drivers_known {
             return Vec::new();
         }
-        let mut looks = Vec::new();
+        let mut due = Vec::new();
         for uid in std::mem::take(&mut self.due) {
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
             let Some(pod) = tracked.pod.clone() else { continue };
             self.started += 1;
             tracked.running = Some(self.started);
             self.resolving.insert(uid);
-            looks.push(Look { pod, number: self.started });
+            due.push(DuePod { pod, number: self.started });
         }
-        looks
+        due
     }
 
     /// Puts the volumes of a resolved pod into the desired state, and returns them. An outdated result, or one
@@ -309,7 +309,7 @@ impl Populator {
     }
 
     /// Whether a pod is being resolved or is due.
-    pub fn is_looking(&self, uid: &PodUid) -> bool {
+    pub fn is_resolving(&self, uid: &PodUid) -> bool {
         self.due.contains(uid) || self.resolving.contains(uid)
     }
 

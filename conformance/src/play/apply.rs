@@ -34,7 +34,7 @@ impl Session<'_> {
         };
         let before = std::mem::replace(&mut self.files, files.clone());
         self.world.scenario.pods.clone_from(&files.scenario.pods);
-        if let Err(error) = self.world.nodes_are_there().await {
+        if let Err(error) = self.world.start_second_node().await {
             self.print(format!("apply  {OTHER} does not start: {error:#}"));
         }
         let (old, new) = (documents(&before), documents(&files));
@@ -54,7 +54,7 @@ impl Session<'_> {
                 Err(why) => self.print(format!("apply  {what} stays as it is: {why}")),
             }
         }
-        self.look_again();
+        self.unsettle();
     }
 
     async fn apply_one(&mut self, change: &Change<'_>) -> Result<String, String> {

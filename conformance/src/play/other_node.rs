@@ -66,7 +66,7 @@ impl World {
     }
 
     /// Starts the second node, where a pod names it and it does not run yet.
-    pub(super) async fn nodes_are_there(&mut self) -> Result<()> {
+    pub(super) async fn start_second_node(&mut self) -> Result<()> {
         let is_named = self.scenario.pods.iter().any(|pod| named(pod) == OTHER);
         if is_named && self.other.root.is_some() && self.other.node.is_none() {
             self.other.node = Some(self.add_node(OTHER, self.node_options()).await?);

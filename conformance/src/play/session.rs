@@ -53,7 +53,7 @@ pub(super) async fn play(
     let files = Files::parse(&manifests.files).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
     let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
     voice.hide(world.journal.masks().clone());
-    world.nodes_are_there().await?;
+    world.start_second_node().await?;
     world.claims_are_bound().await;
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
     let mut session = Session {
@@ -184,7 +184,7 @@ impl Session<'_> {
     }
 
     /// Has the result printed again, once all pods have their volumes after a change.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn unsettle(&mut self) {
         self.is_settled = false;
     }
 

@@ -14,7 +14,7 @@ const STRIDE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The time without events after which skips become longer.
-const WHILE: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(3);
 
 /// The real time between two checks for the awaited event.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -99,7 +99,7 @@ impl World {
 
     /// The length of the next skip.
     async fn stride(&mut self) -> Duration {
-        if self.time.now() - self.time.last_event < WHILE {
+        if self.time.now() - self.time.last_event < QUIET {
             return STRIDE;
         }
         let waiting = self.node.dump().await.map(|dump| dump.waiting).unwrap_or_default();

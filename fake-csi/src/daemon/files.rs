@@ -30,7 +30,7 @@ impl Files {
     }
 
     /// Answers a LOOKUP: opens the file of this name and raises its lookup count.
-    pub(super) fn enter(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+    pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let file = rustix::fs::openat(self.get(parent)?, name, path_flags(), Mode::empty())?;
         let found = attributes(&rustix::fs::fstat(&file)?);
         self.lock().entry(found.ino.0).or_insert_with(|| (Arc::new(file), 0)).1 += 1;

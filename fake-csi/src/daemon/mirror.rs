@@ -51,7 +51,7 @@ impl Mirror {
     /// Gives a new file to the caller, and its group unless the directory has given its own.
     fn owned(&self, request: &Request, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let inherits = self.files.attributes(parent)?.perm & 0o2000 != 0;
-        let found = self.files.enter(parent, name)?;
+        let found = self.files.lookup(parent, name)?;
         let group = (!inherits).then(|| rustix::fs::Gid::from_raw(request.gid()));
         let owner = Some(rustix::fs::Uid::from_raw(request.uid()));
         rustix::fs::chownat(self.files.get(found.ino)?, "", owner, group, AtFlags::EMPTY_PATH)?;
@@ -120,7 +120,7 @@ fn time(wanted: Option<TimeOrNow>) -> Timespec {
 
 impl Filesystem for Mirror {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self.files.enter(parent, name), reply);
+        entry(self.files.lookup(parent, name), reply);
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, count: u64) {
@@ -217,7 +217,7 @@ impl Filesystem for Mirror {
         let both = self.files.get(inode).and_then(|file| {
             Ok(rustix::fs::linkat(file, "", self.files.get(parent)?, name, AtFlags::EMPTY_PATH)?)
         });
-        entry(both.and_then(|()| self.files.enter(parent, name)), reply);
+        entry(both.and_then(|()| self.files.lookup(parent, name)), reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -271,7 +271,7 @@ impl Filesystem for Mirror {
             };
             let found = match is_new {
                 true => self.owned(request, parent, name)?,
-                false => self.files.enter(parent, name)?,
+                false => self.files.lookup(parent, name)?,
             };
             io::Result::Ok((self.files.open(found.ino, flags)?, found))
         };

@@ -36,7 +36,7 @@ impl fmt::Display for OperationId {
 /// Neither method waits. After the manager has ended, both drop their arguments.
 pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
     /// Reports a transition of an operation. `done` gets the answer when the actual state has applied or refused it.
-    fn learned(
+    fn report(
         &self,
         operation: OperationId,
         transition: Transition,
@@ -143,7 +143,7 @@ impl Mark {
     }
 
     /// Reports that the volume is about to be unstaged.
-    pub async fn device_undoing(&self) {
+    pub async fn device_unstaging(&self) {
         self.apply(Transition::DeviceUndoing).await;
     }
 
@@ -192,7 +192,7 @@ impl Mark {
 
     async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
         let (done, applied) = oneshot::channel();
-        self.queue.learned(self.operation, transition, done);
+        self.queue.report(self.operation, transition, done);
         match applied.await {
             Ok(answer) => answer,
             // The manager has ended, so no actual state would hold further effects: the operation stops here.

@@ -46,7 +46,7 @@ fn attached(attachable: bool, size: u64) -> Transition {
 }
 
 /// The actual state with one attached volume, after these transitions of it.
-fn book(transitions: &[Transition]) -> ActualState {
+fn state_after(transitions: &[Transition]) -> ActualState {
     let mut actual = ActualState::default();
     actual.apply(&name(), attached(false, 0));
     for transition in transitions {
@@ -81,7 +81,7 @@ fn table(
     let mut text = String::new();
     for (state, history) in states {
         for (label, transition) in transitions {
-            let mut actual = book(history);
+            let mut actual = state_after(history);
             let applied = catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), transition.clone())));
             let result = if applied.is_ok() { show(&actual) } else { "impossible".to_owned() };
             text.push_str(&format!("{state:<11} {label:<18} {result}\n"));
@@ -221,7 +221,7 @@ fn publish_state_after_each_transition() {
 #[test]
 fn staged_or_published_volume_cannot_be_detached() {
     let is_removed = |history: &[Transition]| {
-        let mut actual = book(history);
+        let mut actual = state_after(history);
         catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), Transition::Detached))).is_ok()
             && actual.volume(&name()).is_none()
     };
@@ -232,22 +232,22 @@ fn staged_or_published_volume_cannot_be_detached() {
     assert!(!is_removed(&[Transition::PodMounted(record(), mounted())]));
     let mut empty = ActualState::default();
     let applied = catch_unwind(AssertUnwindSafe(|| empty.apply(&name(), Transition::DeviceUndoing)));
-    assert!(applied.is_err(), "what has no record cannot change");
+    assert!(applied.is_err(), "a volume without a record has no transitions");
 }
 
 #[test]
 fn interrupted_operation_is_uncertain() {
-    let mut actual = book(&[device_uncertain(), Transition::PodUncertain(record())]);
+    let mut actual = state_after(&[device_uncertain(), Transition::PodUncertain(record())]);
     actual.settle(&name(), Some(&"web".into()));
     assert_eq!((device(&actual), pod(&actual)), ("uncertain".to_owned(), "uncertain".to_owned()));
-    let mut actual = book(&[device_mounted(), Transition::PodMounted(record(), mounted())]);
+    let mut actual = state_after(&[device_mounted(), Transition::PodMounted(record(), mounted())]);
     actual.settle(&name(), Some(&"web".into()));
     assert_eq!((device(&actual), pod(&actual)), ("mounted".to_owned(), "mounted".to_owned()));
 }
 
 #[test]
 fn size_is_known_after_an_expansion() {
-    let mut actual = book(&[]);
+    let mut actual = state_after(&[]);
     let is_smaller =
         |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
     assert!(!actual.volume(&name()).unwrap().expansion_blocked);
@@ -259,7 +259,7 @@ fn size_is_known_after_an_expansion() {
     assert!(!actual.expansion_failed(&name()));
     actual.apply(&name(), Transition::ExpansionFailed(true));
     actual.apply(&name(), Transition::Detached);
-    assert!(actual.expansion_failed(&name()), "which outlives the record");
+    assert!(actual.expansion_failed(&name()), "a failed expansion outlives the record");
     assert_eq!(actual.expansions_failed().collect::<Vec<_>>(), [&name()]);
     actual.apply(&name(), Transition::ExpansionFailed(false));
     assert!(!actual.expansion_failed(&name()));
@@ -273,23 +273,27 @@ fn uncertain_staging_path_is_kept() {
         class: ErrorClass::Uncertain,
         selinux_label: String::new(),
     };
-    let path = |history: &[Transition]| book(history).volume(&name()).unwrap().device.path().cloned();
+    let path = |history: &[Transition]| state_after(history).volume(&name()).unwrap().device.path().cloned();
     let some = |path: &str| Some(PathBuf::from(path));
     assert_eq!(path(&[at("/a")]), some("/a"));
     assert_eq!(path(&[failed("/a")]), some("/a"));
     assert_eq!(path(&[failed("/a"), at("/b")]), some("/b"));
-    assert_eq!(path(&[failed("/a"), failed("/b")]), some("/a"), "this attempt says nothing of the others");
+    assert_eq!(
+        path(&[failed("/a"), failed("/b")]),
+        some("/a"),
+        "an error at one path leaves the other path uncertain"
+    );
     assert_eq!(path(&[failed("/a"), Transition::DeviceUndoing]), some("/a"));
-    let mut cut_short = book(&[at("/a")]);
+    let mut cut_short = state_after(&[at("/a")]);
     cut_short.settle(&name(), None);
-    assert_eq!(device(&cut_short), "attempted", "only mounts attempt");
+    assert_eq!(device(&cut_short), "attempted", "an unmount never attempts a mount");
     cut_short.settle(&name(), Some(&"web".into()));
     assert_eq!(cut_short.volume(&name()).unwrap().device, Device::Uncertain { at: "/a".into() });
 }
 
 #[test]
 fn remount_of_a_mounted_volume_keeps_its_record() {
-    let mut actual = book(&[Transition::PodMounted(record(), mounted())]);
+    let mut actual = state_after(&[Transition::PodMounted(record(), mounted())]);
     actual.require_remount(&"web".into(), |_| true);
     let other = PodRecord { outer: vec!["other".into()], gid: Some("5".to_owned()), ..record() };
     let elsewhere = Mounted { path: "/elsewhere".into(), ..mounted() };
@@ -300,10 +304,14 @@ fn remount_of_a_mounted_volume_keeps_its_record() {
     let tried = PodRecord { gid: Some("6".to_owned()), ..record() };
     actual.apply(&name(), Transition::PodUncertain(tried.clone()));
     let entry = actual.entry(&name(), &"web".into()).unwrap();
-    assert_eq!((&entry.record, entry.reconstructed), (&tried, false), "it may be what is tried now");
+    assert_eq!(
+        (&entry.record, entry.reconstructed),
+        (&tried, false),
+        "an uncertain record is replaced by the new attempt"
+    );
     actual.apply(&name(), Transition::PodMounted(other.clone(), mounted()));
     let entry = actual.entry(&name(), &"web".into()).unwrap();
-    assert_eq!(entry.record, other, "what only may be there is made anew");
+    assert_eq!(entry.record, other, "an uncertain mount takes the new record");
 }
 
 #[test]
@@ -313,7 +321,7 @@ fn device_path_and_label_outlive_unstage() {
         device_path: "attachment".to_owned(),
         selinux_label: "label".to_owned(),
     };
-    let actual = book(&[at, device_mounted(), Transition::DeviceUnmounted]);
+    let actual = state_after(&[at, device_mounted(), Transition::DeviceUnmounted]);
     let record = actual.volume(&name()).expect("it was there");
     assert_eq!((&*record.device_path, record.selinux_label.as_deref()), ("attachment", Some("label")));
     assert_eq!(record.device.path(), None);
@@ -321,7 +329,8 @@ fn device_path_and_label_outlive_unstage() {
 
 #[test]
 fn uncertain_stage_has_the_label_of_its_attempt() {
-    let label_after = |history: &[Transition]| book(history).volume(&name()).unwrap().selinux_label.clone();
+    let label_after =
+        |history: &[Transition]| state_after(history).volume(&name()).unwrap().selinux_label.clone();
     let mut history = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
     assert_eq!(label_after(&history).as_deref(), Some("one"));
     // After an uncertain attempt the first label may still be mounted, for any outcome of the next attempt.
@@ -340,7 +349,7 @@ fn pod_view_checks_in_the_kubelets_order() {
         actual.view(&name(), &"web".into(), label, Bytes(size), true)
     };
     assert_eq!(view(&ActualState::default(), "", 0), PodView::NotAttached);
-    let mut actual = book(&[]);
+    let mut actual = state_after(&[]);
     actual.initialize_size(&name(), Bytes(1));
     assert_eq!(view(&actual, "x", 2), PodView::NotMounted);
     actual.apply(&name(), Transition::PodUncertain(record()));
@@ -389,7 +398,7 @@ fn known_stage_is_not_reconstructed() {
         selinux_label: String::new(),
     };
     for (transition, expected) in [(device_uncertain(), "attempted"), (done(), "mounted")] {
-        let mut actual = book(&[transition]);
+        let mut actual = state_after(&[transition]);
         actual.add_reconstructed(&name(), &"p".into(), &rebuilt("/elsewhere"), None);
         assert_eq!(device(&actual), expected);
         assert_eq!(actual.volume(&name()).unwrap().device.path(), Some(&PathBuf::from("/at")));
@@ -409,7 +418,7 @@ fn known_stage_is_not_reconstructed() {
 #[test]
 fn unknown_label_is_set_by_the_first_pod_only() {
     let of = |label: &str| PodRecord { selinux_label: label.to_owned(), ..record() };
-    let label = |history: &[Transition]| book(history).volume(&name()).unwrap().selinux_label.clone();
+    let label = |history: &[Transition]| state_after(history).volume(&name()).unwrap().selinux_label.clone();
     let first = || Transition::PodUncertain(of("first"));
     let second = || Transition::PodMounted(PodRecord { pod: "db".into(), ..of("second") }, mounted());
     assert_eq!(label(&[device_mounted()]), None);
@@ -445,7 +454,7 @@ fn volume_is_reconstructed_until_it_is_mounted() {
     actual.apply(&name(), Transition::PodMounted(record(), mounted()));
     assert!(!entry(&actual).reconstructed);
     actual.add_reconstructed(&name(), &"p".into(), &rebuilt(None), Some(record()));
-    assert_eq!(pod(&actual), "mounted", "what is known already stays");
+    assert_eq!(pod(&actual), "mounted", "a mounted pod is not reconstructed again");
     actual.apply(&name(), Transition::PodUnmounted("web".into()));
     actual.apply(&name(), Transition::PodUncertain(record()));
     assert!(!entry(&actual).reconstructed);
@@ -453,7 +462,7 @@ fn volume_is_reconstructed_until_it_is_mounted() {
 
 #[test]
 fn pod_is_listed_until_its_last_volume_is_unmounted() {
-    let mut actual = book(&[Transition::PodUncertain(record())]);
+    let mut actual = state_after(&[Transition::PodUncertain(record())]);
     assert_eq!(actual.volume(&name()).unwrap().device_path, "dev");
     actual.apply(&"p/other".into(), attached(false, 0));
     actual.apply(&"p/other".into(), Transition::PodMounted(record(), mounted()));

@@ -28,7 +28,7 @@ const PERIOD: u64 = 100_000;
 
 /// The QoS class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Quality {
+enum QosClass {
     Guaranteed,
     Burstable,
     BestEffort,
@@ -66,7 +66,7 @@ fn bytes_of(container: &Container, name: &str) -> Option<Bytes> {
     container.resources.get(name).and_then(|text| Bytes::from_quantity(text))
 }
 
-fn qos_class(pod: &Pod) -> Quality {
+fn qos_class(pod: &Pod) -> QosClass {
     let containers = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral);
     let has_amount = |container: &Container| {
         container.resources.iter().any(|(name, amount)| {
@@ -74,7 +74,7 @@ fn qos_class(pod: &Pod) -> Quality {
         })
     };
     if !containers().any(has_amount) {
-        return Quality::BestEffort;
+        return QosClass::BestEffort;
     }
     let guaranteed = |container: &Container| {
         ["cpu", "memory"].iter().all(|name| {
@@ -86,16 +86,16 @@ fn qos_class(pod: &Pod) -> Quality {
                 && amount("requests").is_none_or(|amount| Some(amount) == limit)
         })
     };
-    if containers().all(guaranteed) { Quality::Guaranteed } else { Quality::Burstable }
+    if containers().all(guaranteed) { QosClass::Guaranteed } else { QosClass::Burstable }
 }
 
 /// As in the kubelet: of burstable containers, one that requests more of the node's memory is killed later.
 fn oom_score_adj(pod: &Pod, container: &Container, node_memory: Bytes) -> i32 {
     match qos_class(pod) {
         _ if pod.node_critical => -997,
-        Quality::Guaranteed => -997,
-        Quality::BestEffort => 1000,
-        Quality::Burstable => {
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
             let request = bytes_of(container, "requests.memory").or(bytes_of(container, "limits.memory"));
             let request = u128::from(request.unwrap_or_default().0);
             let share = (1000 * request).checked_div(u128::from(node_memory.0)).unwrap_or(0);
@@ -152,6 +152,6 @@ mod tests {
         }
         let pod = Pod { node_critical: true, ..Pod::default() };
         let found = Resources::of(&pod, &Container::default(), &NodeFacts::default());
-        assert_eq!(found.oom_score_adj, -997, "the node cannot do without it");
+        assert_eq!(found.oom_score_adj, -997, "a node-critical pod");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn unmount(
     let unshared = check_mount_refs(cx, mounter, &path).await;
     unshared.map_err(quiet("GetDeviceMountRefs check failed"))?;
 
-    cx.mark.device_undoing().await;
+    cx.mark.device_unstaging().await;
     let undone = mounter.unmount_device(cx, &path, &device.spec).await;
     undone.map_err(quiet("UnmountDevice failed"))?;
     check_closed(cx, device).await.map_err(quiet("UnmountDevice failed"))?;
@@ -50,7 +50,7 @@ pub(crate) async fn unmap(
     let global = &device.device_mount_path;
     check_map_refs(cx, global).await.map_err(quiet("GetDeviceBindMountRefs check failed"))?;
 
-    cx.mark.device_undoing().await;
+    cx.mark.device_unstaging().await;
     let undone = mapper.tear_down_device(cx, &device.spec).await;
     undone.map_err(quiet("UnmapDevice.TearDownDevice failed"))?;
     let removed = block_map::remove_global(&*cx.host, global).await.map_err(Failure::from);

@@ -147,13 +147,13 @@ fn a_look_that_is_asked_for_during_another_follows_it() {
     assert_eq!(f.looks(), [("db".to_owned(), 1), ("web".to_owned(), 2)]);
     f.populator.request(&web.uid(), false);
     assert_eq!(f.looks(), [], "one at a time");
-    assert!(f.populator.is_looking(&web.uid()));
+    assert!(f.populator.is_resolving(&web.uid()));
     f.gives(&web, 2, vec![]);
-    assert!(f.populator.is_looking(&web.uid()), "it waits for the next");
-    assert!(!f.populator.is_looking(&"other".into()));
+    assert!(f.populator.is_resolving(&web.uid()), "it waits for the next");
+    assert!(!f.populator.is_resolving(&"other".into()));
     assert_eq!(f.looks(), [("web".to_owned(), 3)]);
     f.gives(&web, 3, vec![]);
-    assert!(!f.populator.is_looking(&web.uid()));
+    assert!(!f.populator.is_resolving(&web.uid()));
     assert_eq!(f.populator.busy().collect::<Vec<_>>(), [&PodUid::from("db")]);
     assert_eq!(f.looks(), [], "it was asked for once");
 }
@@ -172,7 +172,7 @@ fn a_look_that_was_overtaken_gives_nothing() {
     f.populator.set_pod(Arc::new(web.clone()));
     assert_eq!(f.looks(), [("web".to_owned(), 2)]);
     assert_eq!(f.gives(&web, 1, volumes()), [""; 0], "it is another pod now");
-    assert!(f.populator.is_looking(&web.uid()));
+    assert!(f.populator.is_resolving(&web.uid()));
     assert_eq!(f.gives(&web, 2, volumes()).len(), 1);
 }
 

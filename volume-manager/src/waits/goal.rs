@@ -42,7 +42,7 @@ impl Mounted<'_> {
         let Some(pod) = known.or(object) else {
             return Some(Err(not_mounted(view, uid, Vec::new(), WaitCause::Canceled)).into());
         };
-        if view.pods.is_looking(uid) && !late {
+        if view.pods.is_resolving(uid) && !late {
             return None;
         }
         // This runs in most turns of the loop, and a pod may have a thousand volumes: the names are only listed when the

@@ -102,18 +102,18 @@ async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
 
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": impossible });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
-    let cause = "ValidateVolumeCapabilities confirms a file system that there is not.";
+    let cause = "ValidateVolumeCapabilities confirms a file system type that does not exist.";
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)?;
 
     let mut both = cx.last_request("CreateVolume")?["volumeCapabilities"].clone();
     both.as_array_mut().into_iter().for_each(|list| list.push(impossible[0].clone()));
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": both });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
-    let cause = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system that there is not.";
+    let cause = "ValidateVolumeCapabilities confirms two capabilities of which the second is of a file system type that does not exist.";
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), cause)
 }
 
-/// ValidateVolumeCapabilities confirms two uses together, or does not confirm: it leaves out none of them.
+/// ValidateVolumeCapabilities confirms all requested uses, or none.
 ///
 /// CSI, ValidateVolumeCapabilitiesResponse.confirmed: set only if all that was asked for is confirmed, and it has the
 /// capabilities that are.

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-/// A claim gets a volume that keeps what pods write, and that is deleted with it.
+/// A deleted claim takes its volume with it, and until then the volume keeps what pods wrote.
 ///
 /// Kubernetes, persistent volumes: a claim that is deleted takes its volume with it where its class says `Delete`.
 #[case(needs = [Creates, Filesystem, Root, Persistent])]
@@ -36,7 +36,7 @@ async fn claim_for_a_device_gets_one(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes, ephemeral volumes: the pod owns the claim, and both are deleted together.
 #[case(needs = [Creates, Filesystem, Root])]
-async fn claim_that_is_made_for_a_pod_stays_as_long_as_it(cx: &mut Cx) -> Result {
+async fn claim_of_an_ephemeral_volume_is_deleted_with_its_pod(cx: &mut Cx) -> Result {
     let cluster = cx.cluster().await?;
     let pod =
         cx.pod("web").inline("scratch", cluster.own_claim("web", "scratch"), "/scratch").start().await?;
@@ -67,7 +67,7 @@ async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
     let pod = cx.pod("reader").volume(&restored, "/data").start().await?;
     let is_restored = pod.holds("/data/greeting", "hello").await?;
     let cause =
-        "The volume that was made from a snapshot does not hold what its source held when it was taken.";
+        "A volume restored from a snapshot lacks data that its source had when the snapshot was taken.";
     cx.keeps("DRV-036", "CreateSnapshot", is_restored, cause)?;
     pod.stop().await?;
     cluster.delete_claim(&restored).await?;
@@ -152,7 +152,7 @@ async fn claim_that_asked_for_too_much_gets_less(cx: &mut Cx) -> Result {
     let cluster = cx.cluster().await?;
     let data = cluster.claim("data").bound().await?;
     pod_writes(cx, &data).await?;
-    if !cluster.is_refused(&data, TOO_LARGE).await? {
+    if !cluster.grow_is_refused(&data, TOO_LARGE).await? {
         // A driver that accepts the size breaks another promise: see `csi::growth::impossible_growth_is_refused`.
         return Ok(());
     }
@@ -216,7 +216,7 @@ async fn claim_for_several_nodes_is_written_on_both(cx: &mut Cx) -> Result {
     cluster.delete_claim(&data).await
 }
 
-/// A volume has the attributes of the class that its claim names, and those of another once that names it.
+/// A volume has the attributes of its claim's class, also after the claim changes to another class.
 ///
 /// CSI, ControllerModifyVolume: mutable_parameters. Kubernetes, volume attributes classes.
 #[case(needs = [Modifies, Creates, Filesystem])]

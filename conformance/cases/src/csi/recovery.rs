@@ -85,7 +85,7 @@ async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes: a node plugin is replaced with each update, between any two calls.
 #[case(needs = [Filesystem, OwnProcess, Root])]
-async fn driver_killed_between_calls_goes_on(cx: &mut Cx) -> Result {
+async fn restarted_driver_answers_the_next_node_call(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     cx.driver().restart().await?;

@@ -132,8 +132,8 @@ impl Cluster {
 
     /// Has a claim ask for more room than there is. Says whether the driver has refused it.
     #[track_caller]
-    pub fn is_refused(&self, volume: &Volume, size: u64) -> impl Future<Output = Result<bool>> {
-        let doing = self.begin(&format!("is_refused(\"{}\", {size})", volume.name), Location::caller());
+    pub fn grow_is_refused(&self, volume: &Volume, size: u64) -> impl Future<Output = Result<bool>> {
+        let doing = self.begin(&format!("grow_is_refused(\"{}\", {size})", volume.name), Location::caller());
         async move { doing.done(self.shared.bed.claim_is_refused(&volume.name, size).await) }
     }
 

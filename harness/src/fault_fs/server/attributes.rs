@@ -48,14 +48,13 @@ impl Mirror {
 
     pub(super) fn set_attributes(&self, inode: INodeNo, wanted: &Wanted) -> io::Result<()> {
         let (file, _) = self.shared.inodes.get(inode)?;
-        // `file` was opened with O_PATH, and fchmod and futimens do not take such a descriptor.
+        // `file` was opened with O_PATH, and fchmod, fchown and futimens do not take such a descriptor.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file));
         if let Some(mode) = wanted.mode {
             rustix::fs::chmod(&path, Mode::from_raw_mode(mode))?;
         }
         if wanted.uid.is_some() || wanted.gid.is_some() {
-            std::os::unix::fs::fchown(&*file, wanted.uid, wanted.gid)
-                .or_else(|_| std::os::unix::fs::chown(&path, wanted.uid, wanted.gid))?;
+            std::os::unix::fs::chown(&path, wanted.uid, wanted.gid)?;
         }
         if wanted.atime.is_some() || wanted.mtime.is_some() {
             let times =

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn attaching_again_changes_only_where_the_device_is() {
-    let mut actual = book(&[device_mounted()]);
+    let mut actual = state_after(&[device_mounted()]);
     actual.apply(&name(), attached(true, 7));
     let record = actual.volume(&name()).expect("it was there");
     assert_eq!(record.attachability, Attachability::No);
@@ -53,7 +53,7 @@ fn only_what_is_attachable_and_unused_is_attached_after_all() {
         (vec![device_uncertain()], true, Attachability::Yes),
         (vec![device_mounted()], true, Attachability::No),
     ] {
-        let mut actual = book(&way);
+        let mut actual = state_after(&way);
         actual.apply(&name(), attached(attachable, 0));
         let record = actual.volume(&name()).expect("it was there");
         assert_eq!(record.attachability, expected, "{way:?} {attachable}");
