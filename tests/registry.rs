@@ -2,12 +2,13 @@
 //! it says it judges, and each sabotage is found under its own promise.
 //!
 //! A push tries a third of the sabotages, and `cargo xtask test --thorough` all; `VOLPROOF_PART=all` also tries all.
+//! Each is tried with the cases that judge its promise; `volproof sabotage --thorough` tries each with all cases.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tests::{Ended, Part, Results, Volproof, has_root, is_thorough};
+use tests::{Ended, Part, Results, Volproof, has_root};
 
 /// Into how many parts the sabotages are dealt. A push tries one of them.
 const PARTS: usize = 3;
@@ -94,8 +95,6 @@ fn each_sabotage_is_found_under_its_own_promise() {
     if !has_root() {
         return;
     }
-    let thorough =
-        is_thorough("all cases against each sabotaged driver, not only those that judge its promise");
     let listed = listed();
     let part = Part::now(PARTS, "the sabotages");
     let all: BTreeSet<&str> = listed.iter().flat_map(|promise| texts(&promise["sabotages"])).collect();
@@ -107,26 +106,20 @@ fn each_sabotage_is_found_under_its_own_promise() {
         missed = self::missed(&missed, "--jobs 1 --timeout 30s");
     }
     assert!(missed.is_empty(), "missed: {missed:?}");
-    if thorough {
-        let missed = self::missed(&chosen, "--thorough");
-        assert!(missed.is_empty(), "missed by all cases: {missed:?}");
-    }
 }
 
 /// The sabotages that were not found under their own promise, or only among many findings.
 fn missed<'a>(chosen: &BTreeSet<&'a str>, arguments: &str) -> BTreeSet<&'a str> {
-    // Against all cases more follows from a broken promise than can be told apart.
-    let many = arguments.contains("--thorough");
     let names: Vec<&str> = chosen.iter().copied().collect();
     let mut volproof = Volproof::new().args("sabotage --json").args(arguments).args(&names.join(" "));
-    if let Some(report) = honest_report().filter(|_| !many) {
+    if let Some(report) = honest_report() {
         volproof = volproof.arg("--honest").arg(report);
     }
     let ended = volproof.run();
     let rows = rows(&ended);
     let tried: BTreeSet<&str> = rows.iter().filter_map(|row| row["sabotage"].as_str()).collect();
     assert_eq!(tried, *chosen, "{}", ended.told());
-    let is_clean = |row: &&Value| many || texts(&row["also"]).len() <= CONSEQUENCES;
+    let is_clean = |row: &&Value| texts(&row["also"]).len() <= CONSEQUENCES;
     let found = rows.iter().filter(|row| row["outcome"] == "found").filter(is_clean);
     let found: BTreeSet<&str> = found.filter_map(|row| row["sabotage"].as_str()).collect();
     let missed: BTreeSet<&'a str> = chosen.iter().copied().filter(|name| !found.contains(name)).collect();
