@@ -52,7 +52,9 @@ fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
         failed.stdout.split_once("the logs stay in ").and_then(|(_, rest)| rest.split_once(" until "));
     let (place, _) = place.unwrap_or_else(|| panic!("{}", failed.told()));
     assert!(Path::new(place).join("cases").is_dir(), "{}", failed.told());
-    let temporary = Path::new(place).parent().expect("a directory is in one").to_string_lossy().into_owned();
+    let logs = Path::new(place).parent().expect("a directory is in one");
+    let cache = logs.parent().and_then(Path::parent).expect("the logs are in the cache");
+    assert!(logs.ends_with("volproof/logs"), "{place}");
     for (flags, says, is_there) in [
         ("", "1 report directory of ended runs", true),
         ("--reports=1d", "removed 0 report directories", true),
@@ -60,9 +62,11 @@ fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
         ("--reports", "removed 1 report directory", false),
         ("", "nothing to sweep", false),
     ] {
-        let swept = namespaced(&format!("sweep {flags}")).env("TMPDIR", &temporary).run();
+        let swept =
+            namespaced(&format!("sweep {flags}")).env("XDG_CACHE_HOME", &cache.to_string_lossy()).run();
         assert_eq!(swept.code, Some(0), "{flags}: {}", swept.told());
         assert!(swept.stdout.contains(says), "{flags}: {}", swept.told());
         assert_eq!(Path::new(place).exists(), is_there, "{flags}: {}", swept.told());
     }
+    assert!(!cache.join("volproof").exists(), "an empty cache stays");
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{self, Author, LedgerError, Place, Run};
+use crate::ledger::{self, Author, LedgerError, Run, RunDirectory};
 use crate::wait::Deadline;
 
 mod dead;
@@ -85,7 +85,7 @@ impl Janitor {
     /// Starts the janitor of a run: this program again, with the subcommand that leads to [`main`].
     ///
     /// To be done before the run begins: one that is killed as soon as it has begun has its janitor by then.
-    pub fn start(place: &Place, lifeline: &Lifeline) -> Result<Janitor, JanitorError> {
+    pub fn start(place: &RunDirectory, lifeline: &Lifeline) -> Result<Janitor, JanitorError> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("volproof-janitor").arg(SUBCOMMAND).arg(place.dir());
         command.stdin(lifeline.reader().map_err(JanitorError::Start)?);

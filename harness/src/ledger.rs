@@ -25,7 +25,7 @@ mod author;
 mod debts;
 
 pub use author::{Author, age};
-pub use debts::{Asked, AtPath, Debts, OnNode};
+pub use debts::{AtPath, Debts, DriverCall, OnNode};
 
 /// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,8 @@ pub enum Entry {
         since: Option<u64>,
     },
     /// A sandbox that stays after its case, to be looked at.
-    Stays {
+    #[serde(alias = "stays")]
+    KeptSandbox {
         /// PID 1 of the sandbox.
         init: Life,
     },
@@ -90,8 +91,10 @@ pub enum Entry {
         secrets: Secrets,
     },
     /// A call to a [`Driver`](Entry::Driver) with a lasting effect, or a call that has undone one.
-    Asked {
-        asked: Asked,
+    #[serde(alias = "asked")]
+    DriverCall {
+        #[serde(alias = "asked")]
+        call: DriverCall,
     },
     /// A socket at a place that the user chose.
     Socket {
@@ -199,7 +202,7 @@ pub struct Run {
 
 /// The directory for the ledger of a new run. It does not exist yet: the janitor starts before it is made.
 #[derive(Debug)]
-pub struct Place {
+pub struct RunDirectory {
     id: String,
     dir: PathBuf,
 }
@@ -221,16 +224,16 @@ impl LedgerError {
     }
 }
 
-impl Place {
+impl RunDirectory {
     /// A new place in the directory of this user's runs.
-    pub fn choose() -> Place {
-        Place::choose_in(&base())
+    pub fn choose() -> RunDirectory {
+        RunDirectory::choose_in(&base())
     }
 
     /// A new place below `base`.
-    pub fn choose_in(base: &Path) -> Place {
+    pub fn choose_in(base: &Path) -> RunDirectory {
         let id = format!("{:x}-{:08x}", std::process::id(), random());
-        Place { dir: base.join(&id), id }
+        RunDirectory { dir: base.join(&id), id }
     }
 
     /// The directory that will hold the ledger.
@@ -241,8 +244,8 @@ impl Place {
 
 impl Run {
     /// Makes the run's directory and its ledger.
-    pub fn begin(place: Place) -> Result<Run, LedgerError> {
-        let Place { id, dir } = place;
+    pub fn begin(place: RunDirectory) -> Result<Run, LedgerError> {
+        let RunDirectory { id, dir } = place;
         let base = dir.parent().unwrap_or(&dir);
         loop {
             let made =
@@ -301,6 +304,16 @@ pub(crate) fn leave(base: &Path) {
     if base.parent() == Some(&std::env::temp_dir()) {
         // Another run may have begun there: then it is not empty.
         let _ = fs::remove_dir(base);
+    }
+}
+
+/// The directory of the logs of failed runs, below the user's cache.
+pub const LOGS: &str = "logs";
+
+/// Removes the directory of the logs of failed runs, and the cache around it, as far as they are empty.
+pub(crate) fn leave_logs(logs: &Path) {
+    if logs.file_name() == Some(LOGS.as_ref()) && fs::remove_dir(logs).is_ok() {
+        let _ = logs.parent().map(fs::remove_dir);
     }
 }
 

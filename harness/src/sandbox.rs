@@ -204,7 +204,7 @@ impl Sandbox {
     /// # Errors
     /// When the ledger cannot be written.
     pub fn record_kept(&self) -> Result<(), LedgerError> {
-        self.ledger.iter().try_for_each(|ledger| ledger.record(&Entry::Stays { init: self.init }))
+        self.ledger.iter().try_for_each(|ledger| ledger.record(&Entry::KeptSandbox { init: self.init }))
     }
 
     /// The run's ledger; its path may not resolve inside of the sandbox.

@@ -107,12 +107,35 @@ fn full_directory_for_temporary_files_is_named() {
     let volproof = built().display().to_string();
     let fill = "mkdir full && mount -t tmpfs -o size=16k none full && head -c 16k /dev/zero >full/x";
     let (_script, program) = after(&format!(
-        "exec unshare --mount sh -c '{fill}; TMPDIR=$PWD/full exec {volproof} \"$@\"' run \"$@\""
+        "exec unshare --mount sh -c '{fill}; export TMPDIR=$PWD/full XDG_CACHE_HOME=$PWD/full; exec {volproof} \"$@\"' run \"$@\""
     ));
     let ended = Volproof::at(&program).args("run").arg(CASE).run();
     assert_eq!(ended.code, Some(4), "{}", ended.told());
     let words = ["/full/volproof-", "TMPDIR", "No space left on device"];
     assert!(words.iter().all(|word| ended.told().contains(word)), "{}", ended.told());
+}
+
+#[test]
+#[serial]
+fn doctor_advises_a_user_who_may_not_open_the_devices() {
+    if !has_root() {
+        return;
+    }
+    let dev = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 600 /dev/fuse c 10 229 && \
+               mknod -m 660 /dev/kvm c 10 232";
+    let user = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let volproof = built().display();
+    let (_script, program) = after(&format!(
+        "chmod 777 . tmp; exec unshare --mount sh -c '{dev} && exec {user} {volproof} doctor'"
+    ));
+    let ended = Volproof::at(&program).run();
+    let told = ended.told();
+    for advice in [
+        "become a member of the group that `/dev/kvm` belongs to, often kvm",
+        "let your user open it: `chmod 666 /dev/fuse`",
+    ] {
+        assert!(ended.stdout.contains(advice), "{told}");
+    }
 }
 
 #[test]

@@ -74,9 +74,14 @@ impl Cache {
         Self { root }
     }
 
+    /// The path of a directory of the cache.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
     /// A directory of the cache, made if it is missing.
     pub fn dir(&self, name: &str) -> Result<PathBuf, CacheError> {
-        let path = self.root.join(name);
+        let path = self.path(name);
         fs::create_dir_all(&path).map_err(|source| CacheError::Io { path: path.clone(), source })?;
         Ok(path)
     }

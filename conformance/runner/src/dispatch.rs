@@ -34,6 +34,7 @@ use crate::event::{CaseReport, Event, RunRecord, Status};
 use crate::exit_code;
 use crate::first_questions;
 use crate::gather::{self, gather};
+use crate::kept_logs;
 use crate::message::{Assignment, Said, Task};
 use crate::program;
 use crate::promises::Judged;
@@ -475,7 +476,7 @@ impl Dispatcher {
     async fn finish(mut self, seconds: f64) -> anyhow::Result<RunRecord> {
         // Guests end before the end of the run is reported.
         self.plan.away = None;
-        let is_scratch = self.ledger.as_ref().is_some_and(|ledger| ledger.is_scratch(&self.plan.directory));
+        let has_own_logs = self.ledger.as_ref().is_some_and(|ledger| ledger.is_own(&self.plan.directory));
         let left = match self.ledger.take() {
             Some(ledger) => ledger.close().await,
             None => Ok(vec![]),
@@ -501,11 +502,12 @@ impl Dispatcher {
         }
         record.exit_code = verdict::exit_code(&record);
         record.hints.extend(verdict::hints(&record));
-        if is_scratch && record.cases.iter().any(|case| case.status.is_bad()) {
-            let (directory, name) = (self.plan.directory.display(), program::name());
-            record
-                .hints
-                .push(format!("the logs stay in {directory} until `{name} sweep --reports` removes them"));
+        if has_own_logs && record.cases.iter().any(|case| case.status.is_bad()) {
+            kept_logs::thin_out();
+            let (directory, name, runs) = (self.plan.directory.display(), program::name(), kept_logs::RUNS);
+            record.hints.push(format!(
+                "the logs stay in {directory} until {runs} later runs have failed, or `{name} sweep --reports` removes them"
+            ));
         }
         record.since =
             self.plan.earlier.take().map(|(run, earlier)| difference::between(run, &earlier, &record));

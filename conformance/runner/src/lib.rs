@@ -15,6 +15,7 @@ pub mod finding;
 pub mod first_questions;
 mod gather;
 mod judge;
+pub mod kept_logs;
 pub mod logs;
 pub mod merge;
 pub mod message;

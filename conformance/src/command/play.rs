@@ -178,7 +178,7 @@ async fn play(
     ledger: &Ledger,
 ) -> Result<u8, Exit> {
     image::adopt_here(&mut manifest, ledger).await?;
-    let directory = ledger.scratch()?;
+    let directory = ledger.logs()?;
     look::prepare_run(&manifest, ledger, &directory).await?;
     let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);
     let assignment = Assignment { task: Task::Play(script), orders: Orders { rootless, ..orders } };

@@ -297,7 +297,7 @@ fn run_once(
         let ledger = super::open_ledger()?;
         let reports = match reports {
             Some(reports) => reports,
-            None => Reports::scratch(&ledger)?,
+            None => Reports::unasked(&ledger)?,
         };
         let prepared = tokio::select! {
             biased;

@@ -1,5 +1,6 @@
 //! `volproof sweep`: undoes the leftovers of killed runs, and nothing else.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,12 +11,13 @@ use harness::printable::printable;
 use super::{Exit, run};
 use crate::terminal::say;
 use runner::exit_code;
+use runner::kept_logs;
 use runner::report::line::count;
 
 /// Undo what runs that were killed have left behind.
 ///
-/// What living runs have made is not touched. Report directories that runs without --report have left in the place for
-/// temporary files are listed, and removed only with --reports.
+/// What living runs have made is not touched. The logs of failed runs without --report, in the cache or among the
+/// temporary files, are listed, and removed only with --reports.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// Tell what is left of whose runs, and remove nothing
@@ -79,13 +81,13 @@ fn sweep() -> Result<usize, Exit> {
 }
 
 fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
-    let all = janitor::reports();
+    let all = janitor::reports(&kept_logs::places());
     let Some(least) = flags.reports else {
         if let Some(oldest) = all.first() {
             say!(
                 "{} of ended runs in {} ({}, the oldest of {} ago); `volproof sweep --reports` removes them",
                 directories(all.len()),
-                std::env::temp_dir().display(),
+                parents(&all),
                 size(&all),
                 age(oldest.age),
             );
@@ -112,6 +114,13 @@ fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
         true => Ok(()),
         false => Err(Exit::environment("some report directories could not be removed").details(failed)),
     }
+}
+
+/// The directories that they are in.
+fn parents(reports: &[Report]) -> String {
+    let parents: BTreeSet<_> = reports.iter().filter_map(|report| report.path.parent()).collect();
+    let parents: Vec<String> = parents.into_iter().map(|parent| parent.display().to_string()).collect();
+    parents.join(" and ")
 }
 
 fn directories(number: usize) -> String {

@@ -240,9 +240,9 @@ fn command_is_killed_at_its_limit_with_what_it_started() {
 
 #[test]
 fn janitor_runs_each_cleanup_that_is_owed_and_no_other() {
-    use crate::ledger::{Entry, Place, Run};
+    use crate::ledger::{Entry, Run, RunDirectory};
     let base = tempfile::tempdir().unwrap();
-    let run = Run::begin(Place::choose_in(base.path())).unwrap();
+    let run = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
     let mark = |name: &str| {
         let mark = base.path().join(name);
         // Neither its directory nor its log is there any more.

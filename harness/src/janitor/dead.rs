@@ -116,18 +116,20 @@ impl Report {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        fs::remove_dir_all(&self.path)?;
+        self.path.parent().into_iter().for_each(ledger::leave_logs);
+        Ok(())
     }
 }
 
-/// The report directories of this user's ended runs in the place for temporary files, the oldest first.
-pub fn reports() -> Vec<Report> {
-    reports_in(&std::env::temp_dir(), &ledger::base())
+/// The report directories of this user's ended runs in these directories, the oldest first.
+pub fn reports<P: AsRef<Path>>(directories: &[P]) -> Vec<Report> {
+    reports_in(directories, &ledger::base())
 }
 
-/// As [`reports`], in one directory, of the runs below `base`.
-pub fn reports_in(directory: &Path, base: &Path) -> Vec<Report> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+/// As [`reports`], of the runs below `base`.
+pub fn reports_in<P: AsRef<Path>>(directories: &[P], base: &Path) -> Vec<Report> {
+    let entries = directories.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
     let mut found: Vec<Report> = entries.filter_map(|entry| report(entry.path(), base)).collect();
     found.sort_by_key(|report| std::cmp::Reverse(report.age));
     found
@@ -172,7 +174,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::ledger::{Place, Run};
+    use crate::ledger::{Run, RunDirectory};
 
     #[test]
     fn only_marked_directories_of_ended_runs_are_reports() {
@@ -187,11 +189,11 @@ mod tests {
         make("volproof-3-unmarked", "results.json");
         make("other-4", ".volproof");
         symlink(&old, tmp.path().join("volproof-5-link")).unwrap();
-        let alive = Run::begin(Place::choose_in(base.path())).unwrap();
+        let alive = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let running = make(&ledger::scratch_name(alive.id()), ".volproof");
         let image = make(&ledger::image_name(alive.id()), ".volproof");
 
-        let of = || reports_in(tmp.path(), base.path());
+        let of = || reports_in(&[tmp.path()], base.path());
         let paths = |found: Vec<Report>| found.into_iter().map(|report| report.path).collect::<Vec<_>>();
         let mut found = paths(of());
         found.sort();
@@ -207,8 +209,8 @@ mod tests {
     #[test]
     fn dead_run_is_listed_with_its_author_and_stays() {
         let base = tempfile::tempdir().unwrap();
-        let alive = Run::begin(Place::choose_in(base.path())).unwrap();
-        let dead = Run::begin(Place::choose_in(base.path())).unwrap();
+        let alive = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
+        let dead = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let (id, socket) = (dead.id().to_owned(), base.path().join("alive.sock"));
         fs::write(&socket, "").unwrap();
         dead.ledger().record(&Entry::Socket { path: socket.clone() }).unwrap();

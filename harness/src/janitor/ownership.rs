@@ -44,11 +44,11 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
         }
         // These entries name nothing to undo, or are undone elsewhere.
         Entry::Run { .. }
-        | Entry::Stays { .. }
+        | Entry::KeptSandbox { .. }
         | Entry::Cgroups { .. }
         | Entry::SharedRoot { .. }
         | Entry::Driver { .. }
-        | Entry::Asked { .. }
+        | Entry::DriverCall { .. }
         | Entry::Scratch { .. }
         | Entry::Socket { .. }
         | Entry::Prepared { .. }

@@ -128,6 +128,7 @@ fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => undone.left.push(format!("{}: {error}", path.display())),
         }
+        path.parent().into_iter().for_each(ledger::leave_logs);
     }
 }
 
@@ -242,12 +243,12 @@ fn mounted_anywhere() -> BTreeMap<u64, BTreeSet<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Ledger, Place, Run};
+    use crate::ledger::{Ledger, Run, RunDirectory};
 
     #[test]
     fn late_ledger_entry_is_waited_for_and_undone() {
         let base = tempfile::tempdir().unwrap();
-        let run = Run::begin(Place::choose_in(base.path())).unwrap();
+        let run = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let late = Ledger::open(run.ledger().path()).unwrap();
         let dir = run.end();
         let scratch = base.path().join(ledger::scratch_name(&dir.file_name().unwrap().to_string_lossy()));
@@ -284,7 +285,7 @@ mod tests {
         for entry in
             [Entry::Scratch { path: precious.clone() }, Entry::Cgroups { paths: vec![precious.clone()] }]
         {
-            let run = Run::begin(Place::choose_in(&base.path().join("runs"))).unwrap();
+            let run = Run::begin(RunDirectory::choose_in(&base.path().join("runs"))).unwrap();
             run.ledger().record(&entry).unwrap();
             let undone = undo(&run.end()).unwrap();
             assert_eq!(undone.left.len(), 1, "{entry:?}: {undone:?}");
@@ -303,19 +304,19 @@ mod tests {
         std::os::unix::fs::symlink(base.path(), &link).unwrap();
         for planted in [&open, &link] {
             assert!(matches!(
-                Run::begin(Place::choose_in(planted)),
+                Run::begin(RunDirectory::choose_in(planted)),
                 Err(LedgerError::NotPrivate { .. } | LedgerError::Io { .. })
             ));
             assert!(matches!(runs(planted), Err(JanitorError::Ledger(LedgerError::NotPrivate { .. }))));
         }
         fs::set_permissions(&open, fs::Permissions::from_mode(0o700)).unwrap();
-        assert!(Run::begin(Place::choose_in(&open)).is_ok());
+        assert!(Run::begin(RunDirectory::choose_in(&open)).is_ok());
     }
 
     #[test]
     fn unreadable_ledger_keeps_no_other_from_being_swept() {
         let base = tempfile::tempdir().unwrap();
-        let begin = || Run::begin(Place::choose_in(base.path())).unwrap();
+        let begin = || Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let (bad, good) = (begin().end(), begin().end());
         fs::write(bad.join("ledger.jsonl"), "{\"made\":\"from_the_future\"}\n").unwrap();
         let swept = crate::janitor::sweep_in(base.path()).unwrap();
@@ -328,7 +329,7 @@ mod tests {
     #[test]
     fn a_live_run_has_the_devices_of_its_living_sandboxes_only() {
         let base = tempfile::tempdir().unwrap();
-        let begin = || Run::begin(Place::choose_in(base.path())).unwrap();
+        let begin = || Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let (dead, live) = (begin(), begin());
         let sandbox = |life, device| Entry::Sandbox {
             name: "case".into(),
@@ -350,7 +351,7 @@ mod tests {
     #[test]
     fn closed_run_takes_no_new_ledger() {
         let base = tempfile::tempdir().unwrap();
-        let run = Run::begin(Place::choose_in(base.path())).unwrap();
+        let run = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let path = run.ledger().path().to_owned();
         assert!(ledger::close(&path).unwrap().is_none(), "the run has it open");
         run.end();

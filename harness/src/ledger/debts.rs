@@ -16,7 +16,7 @@ use super::{Entry, Ledger};
 /// One request or its undoing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Asked {
+pub enum DriverCall {
     /// A volume is about to be created. If the answer is lost, only a repeated request returns its id.
     Create {
         /// The name in the request.
@@ -90,8 +90,8 @@ impl Debts {
     pub fn of(entries: &[Entry]) -> Debts {
         let mut debts = Debts::default();
         for entry in entries {
-            if let Entry::Asked { asked } = entry {
-                debts.book(asked.clone());
+            if let Entry::DriverCall { call } = entry {
+                debts.book(call.clone());
             }
         }
         debts
@@ -102,21 +102,21 @@ impl Debts {
         *self == Debts::default()
     }
 
-    fn book(&mut self, asked: Asked) {
-        match asked {
-            Asked::Create { name, request } => drop(self.unsure.insert(name, request)),
-            Asked::NotCreated { name } => drop(self.unsure.remove(&name)),
-            Asked::Created { name, volume } => {
+    fn book(&mut self, call: DriverCall) {
+        match call {
+            DriverCall::Create { name, request } => drop(self.unsure.insert(name, request)),
+            DriverCall::NotCreated { name } => drop(self.unsure.remove(&name)),
+            DriverCall::Created { name, volume } => {
                 self.unsure.remove(&name);
                 self.volumes.insert(volume);
             }
-            Asked::Deleted { volume } => drop(self.volumes.remove(&volume)),
-            Asked::Attach(at) => drop(self.attached.insert(at)),
-            Asked::Detached(at) => drop(self.attached.remove(&at)),
-            Asked::Stage(at) => drop(self.staged.insert(at)),
-            Asked::Unstaged(at) => drop(self.staged.remove(&at)),
-            Asked::Publish(at) => drop(self.published.insert(at)),
-            Asked::Unpublished(at) => drop(self.published.remove(&at)),
+            DriverCall::Deleted { volume } => drop(self.volumes.remove(&volume)),
+            DriverCall::Attach(at) => drop(self.attached.insert(at)),
+            DriverCall::Detached(at) => drop(self.attached.remove(&at)),
+            DriverCall::Stage(at) => drop(self.staged.insert(at)),
+            DriverCall::Unstaged(at) => drop(self.staged.remove(&at)),
+            DriverCall::Publish(at) => drop(self.published.insert(at)),
+            DriverCall::Unpublished(at) => drop(self.published.remove(&at)),
         }
     }
 }
@@ -126,36 +126,36 @@ impl Ledger {
     ///
     /// If the record fails, the run goes on: a janitor could not undo the call then, but the journal has it.
     pub(crate) fn before_call(&self, method: &str, request: &Value, message: &[u8]) {
-        let asked = match method {
+        let call = match method {
             "CreateVolume" => {
                 let Ok(mut request) = CreateVolumeRequest::decode(message) else { return };
                 request.secrets.clear();
-                Asked::Create { name: request.name.clone(), request: request.encode_to_vec() }
+                DriverCall::Create { name: request.name.clone(), request: request.encode_to_vec() }
             }
-            "ControllerPublishVolume" => Asked::Attach(on_node(request)),
-            "NodeStageVolume" => Asked::Stage(at_path(request, "stagingTargetPath")),
-            "NodePublishVolume" => Asked::Publish(at_path(request, "targetPath")),
+            "ControllerPublishVolume" => DriverCall::Attach(on_node(request)),
+            "NodeStageVolume" => DriverCall::Stage(at_path(request, "stagingTargetPath")),
+            "NodePublishVolume" => DriverCall::Publish(at_path(request, "targetPath")),
             _ => return,
         };
-        let _ = self.record(&Entry::Asked { asked });
+        let _ = self.record(&Entry::DriverCall { call });
     }
 
     /// Records the effect of an answer: `Ok` is the answer, `Err` says whether the error is final.
     pub(crate) fn after_call(&self, method: &str, request: &Value, answer: Result<&Value, bool>) {
         let name = || text(request, "name");
-        let asked = match (method, answer) {
+        let call = match (method, answer) {
             ("CreateVolume", Ok(answer)) => {
                 let volume = answer.get("volume").map(|volume| text(volume, "volumeId")).unwrap_or_default();
-                Asked::Created { name: name(), volume }
+                DriverCall::Created { name: name(), volume }
             }
-            ("CreateVolume", Err(true)) => Asked::NotCreated { name: name() },
-            ("DeleteVolume", Ok(_)) => Asked::Deleted { volume: text(request, "volumeId") },
-            ("ControllerUnpublishVolume", Ok(_)) => Asked::Detached(on_node(request)),
-            ("NodeUnstageVolume", Ok(_)) => Asked::Unstaged(at_path(request, "stagingTargetPath")),
-            ("NodeUnpublishVolume", Ok(_)) => Asked::Unpublished(at_path(request, "targetPath")),
+            ("CreateVolume", Err(true)) => DriverCall::NotCreated { name: name() },
+            ("DeleteVolume", Ok(_)) => DriverCall::Deleted { volume: text(request, "volumeId") },
+            ("ControllerUnpublishVolume", Ok(_)) => DriverCall::Detached(on_node(request)),
+            ("NodeUnstageVolume", Ok(_)) => DriverCall::Unstaged(at_path(request, "stagingTargetPath")),
+            ("NodeUnpublishVolume", Ok(_)) => DriverCall::Unpublished(at_path(request, "targetPath")),
             _ => return,
         };
-        let _ = self.record(&Entry::Asked { asked });
+        let _ = self.record(&Entry::DriverCall { call });
     }
 }
 

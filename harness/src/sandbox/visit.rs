@@ -89,7 +89,7 @@ fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
                 let waits = name.starts_with(PLAYING);
                 visits.push(Visit { name, init, root, run: run.to_owned(), author: author.clone(), waits });
             }
-            Entry::Stays { init } => {
+            Entry::KeptSandbox { init } => {
                 visits.iter_mut().filter(|visit| visit.init == init).for_each(|visit| visit.waits = true);
             }
             _ => {}
@@ -161,7 +161,7 @@ impl fmt::Display for Visit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Place, Run};
+    use crate::ledger::{Run, RunDirectory};
 
     fn sandbox(name: &str) -> Entry {
         let mine = Life::mine().unwrap();
@@ -176,12 +176,12 @@ mod tests {
         fs::create_dir(&bad).unwrap();
         fs::write(bad.join("ledger.jsonl"), "{\"made\":\"from_the_future\"}\n").unwrap();
         let [running, keeping, playing] = ["a", "a", "playing manifests"].map(|name| {
-            let run = Run::begin(Place::choose_in(base.path())).unwrap();
+            let run = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
             run.ledger().record(&sandbox(name)).unwrap();
             run
         });
-        keeping.ledger().record(&Entry::Stays { init: Life::mine().unwrap() }).unwrap();
-        let gone = Run::begin(Place::choose_in(base.path())).unwrap();
+        keeping.ledger().record(&Entry::KeptSandbox { init: Life::mine().unwrap() }).unwrap();
+        let gone = Run::begin(RunDirectory::choose_in(base.path())).unwrap();
         let Entry::Sandbox { name, keeper, mount_namespace, devices, since, .. } = sandbox("gone") else {
             panic!()
         };

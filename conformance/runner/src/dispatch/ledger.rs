@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use harness::janitor::{self, Janitor, Lifeline, Undone};
-use harness::ledger::{self, Entry, Place, Run};
+use harness::ledger::{self, Entry, Run, RunDirectory};
 use harness::private;
+
+use crate::kept_logs;
 
 /// A ledger, with a janitor that undoes its entries when this process has ended in any way.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub struct Ledger {
 impl Ledger {
     /// Begins a ledger and starts its janitor. Call it before the run makes anything that outlives a process.
     pub fn open() -> anyhow::Result<Self> {
-        let place = Place::choose();
+        let place = RunDirectory::choose();
         let lifeline = Lifeline::new().context("cannot make a pipe")?;
         let janitor = Janitor::start(&place, &lifeline)?;
         let run = Run::begin(place).context("cannot begin a ledger")?;
@@ -33,26 +35,35 @@ impl Ledger {
         self.run.ledger().path().to_owned()
     }
 
-    /// Makes a directory that the janitor removes at the end of the run, unless [`Ledger::keep`] is called.
+    /// Makes a directory that the janitor removes at the end of the run.
     pub fn scratch(&self) -> anyhow::Result<PathBuf> {
-        self.directory(&ledger::scratch_name(self.run.id()))
+        self.directory(&std::env::temp_dir(), &ledger::scratch_name(self.run.id()))
+    }
+
+    /// Makes a directory for logs that the janitor removes at the end of the run, unless [`Ledger::keep`] is called.
+    pub fn logs(&self) -> anyhow::Result<PathBuf> {
+        let name = ledger::scratch_name(self.run.id());
+        // A cache may be read-only, and another run may remove the empty directory of logs at any moment.
+        kept_logs::place()
+            .and_then(|place| self.directory(&place, &name).ok())
+            .map_or_else(|| self.directory(&std::env::temp_dir(), &name), Ok)
     }
 
     /// Makes a directory for the driver's unpacked image, which the janitor removes at the end of the run.
     pub fn image_directory(&self) -> anyhow::Result<PathBuf> {
-        inner(&self.directory(&ledger::image_name(self.run.id()))?)
+        inner(&self.directory(&std::env::temp_dir(), &ledger::image_name(self.run.id()))?)
     }
 
-    fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let path = std::env::temp_dir().join(name);
+    fn directory(&self, place: &Path, name: &str) -> anyhow::Result<PathBuf> {
+        let path = place.join(name);
         // The entry comes before the directory: if this process dies in between, no directory is left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
         make_marked(&path)?;
         Ok(path)
     }
 
-    /// Whether this is the directory that [`Ledger::scratch`] has made.
-    pub fn is_scratch(&self, path: &Path) -> bool {
+    /// Whether this is the directory that [`Ledger::logs`] has made.
+    pub fn is_own(&self, path: &Path) -> bool {
         path.file_name() == Some(ledger::scratch_name(self.run.id()).as_ref())
     }
 

@@ -76,8 +76,8 @@ impl Reports {
     }
 
     /// A directory that the janitor removes, unless a case fails.
-    pub(super) fn scratch(ledger: &Ledger) -> anyhow::Result<Self> {
-        Ok(Self { directory: ledger.scratch()?, asked: false })
+    pub(super) fn unasked(ledger: &Ledger) -> anyhow::Result<Self> {
+        Ok(Self { directory: ledger.logs()?, asked: false })
     }
 
     /// Writes the report files.

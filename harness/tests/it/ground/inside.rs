@@ -13,7 +13,7 @@ use harness::facts::{Fact, Facts};
 use harness::filesystem::{DiskFormat, Filesystem, Mounted};
 use harness::guard::Guard;
 use harness::janitor::{Janitor, Lifeline};
-use harness::ledger::{Entry, Place, Run};
+use harness::ledger::{Entry, Run, RunDirectory};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
@@ -205,7 +205,7 @@ fn run_ok(program: &str, arguments: &[&str]) {
 
 /// A run in miniature: ledger, janitor, one worker after the other. Prints `ready` once the first one works.
 fn run(base: &Path, naive: bool) {
-    let place = Place::choose_in(base);
+    let place = RunDirectory::choose_in(base);
     let lifeline = Lifeline::new().unwrap();
     let janitor = Janitor::start(&place, &lifeline).unwrap();
     let run = Run::begin(place).unwrap();

@@ -5,14 +5,14 @@ use std::process::{Child, Command};
 
 use anyhow::{Result, ensure};
 use harness::janitor::{Janitor, Lifeline};
-use harness::ledger::{self, Entry, Place, Run};
+use harness::ledger::{self, Entry, Run, RunDirectory};
 use harness::wait::Deadline;
 
 use super::bed::LIMIT;
 
 /// Plays the scene of this name, with its ledger below `base`. Whether it went well.
 pub(crate) fn play(base: &Path, name: &str) -> Result<bool> {
-    let place = Place::choose_in(base);
+    let place = RunDirectory::choose_in(base);
     let lifeline = Lifeline::new()?;
     let janitor = Janitor::start(&place, &lifeline)?;
     let run = Run::begin(place)?;
