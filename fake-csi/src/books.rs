@@ -229,6 +229,9 @@ pub struct Snapshot {
     pub format: Option<Format>,
     /// Seconds since the epoch.
     pub seconds: i64,
+    /// Of the second.
+    #[serde(default)]
+    pub nanos: i32,
     /// The id of its group.
     pub group: Option<String>,
     /// False until its contents exist.

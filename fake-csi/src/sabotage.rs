@@ -722,6 +722,12 @@ sabotages! {
         "NodePublishVolume that failed is recorded, and the volume cannot be unstaged."
     MountFlagsStay "mount-flags-stay" "DRV-120"
         "The mount flag noexec of one volume is in force for all volumes that are published after it."
+    PublishAdoptsMounts "publish-adopts-mounts" "DRV-060"
+        "NodePublishVolume of a target that a killed driver has mounted answers OK, and forgets the target."
+    CreateAgainOpensRoot "create-again-opens-root" "DRV-121"
+        "CreateVolume of a volume that is there opens its root to everybody."
+    NodeGrowthNeedsRange "node-growth-needs-range" "DRV-028"
+        "NodeExpandVolume without a capacity range is INVALID_ARGUMENT."
 }
 
 impl std::str::FromStr for Sabotage {

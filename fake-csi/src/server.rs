@@ -112,7 +112,8 @@ const FORGOTTEN: [(Sabotage, Rewrite); 8] = [
     }),
     (Sabotage::RestartForgetsGrowth, |books| rewritten(books, |volume| volume.capacity /= 2)),
     (Sabotage::RestartForgetsTime, |books| {
-        let timeless = books.snapshots.values().map(|snapshot| Snapshot { seconds: 0, ..snapshot.clone() });
+        let timeless =
+            books.snapshots.values().map(|snapshot| Snapshot { seconds: 0, nanos: 0, ..snapshot.clone() });
         timeless.map(|snapshot| Entry::Snapshot(Box::new(snapshot))).collect()
     }),
     (Sabotage::RestartForgetsDevices, |books| rewritten(books, take_for_file_system)),

@@ -290,6 +290,10 @@ impl Driver {
 
     /// The bugs: what is done for a new volume is done for one that is there.
     fn spoil(&self, volume: &Volume) -> Result<(), Status> {
+        if self.breaks(Sabotage::CreateAgainOpensRoot) {
+            // What is on the device is changed when it is mounted the next time.
+            self.remember(&format!("created again: {}", volume.id));
+        }
         let Some(source) = &volume.source else {
             if self.breaks(Sabotage::CreateAgainEmptiesVolume) {
                 self.empty_contents(volume)?;

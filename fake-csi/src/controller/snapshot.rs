@@ -324,6 +324,7 @@ pub(crate) fn design(number: u64, name: &str, volume: &Volume) -> Snapshot {
         backing: if volume.backing == Backing::Tmpfs { Backing::Directory } else { volume.backing },
         format: volume.format.clone(),
         seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(now.subsec_nanos()).unwrap_or_default(),
         group: None,
         created: false,
     }
@@ -335,7 +336,7 @@ pub(crate) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
         size_bytes: signed(snapshot.size),
         snapshot_id: snapshot.id.clone(),
         source_volume_id: snapshot.source.clone(),
-        creation_time: Some(prost_types::Timestamp { seconds: snapshot.seconds, nanos: 0 }),
+        creation_time: Some(prost_types::Timestamp { seconds: snapshot.seconds, nanos: snapshot.nanos }),
         ready_to_use: true,
         group_snapshot_id: snapshot.group.clone().unwrap_or_default(),
     }

@@ -24,6 +24,9 @@ impl NodeService {
         if request.volume_capability.is_some() {
             validate::capability(request.volume_capability.as_ref())?;
         }
+        if request.capacity_range.is_none() && self.driver.breaks(Sabotage::NodeGrowthNeedsRange) {
+            return Err(Status::invalid_argument("capacity_range is missing"));
+        }
         let (required, limit) = crate::size::range(request.capacity_range.as_ref())?;
 
         let _claim = self.claim_alone(&request.volume_id)?;

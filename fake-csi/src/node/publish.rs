@@ -319,6 +319,13 @@ impl NodeService {
             }
             return Ok(false);
         };
+        if !target.finished
+            && self.driver.breaks(Sabotage::PublishAdoptsMounts)
+            && mount::is_mount_point(path)?
+        {
+            self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
+            return Ok(true);
+        }
         if !target.finished || !self.is_shown(volume, path, target)? {
             self.undo_target(volume, path, target)?;
             return Ok(false);

@@ -4,6 +4,7 @@ use tonic::Status;
 
 use super::NodeService;
 use crate::books::Volume;
+use crate::sabotage::Sabotage;
 
 impl NodeService {
     /// Undoes every unfinished staging and target of this node. Its caller never got an answer, and will repeat the
@@ -29,7 +30,7 @@ impl NodeService {
 
     fn recover_volume(&self, volume: &Volume) -> Result<(), Status> {
         for (path, target) in volume.targets_on(&self.name) {
-            if !target.finished {
+            if !target.finished && !self.driver.breaks(Sabotage::PublishAdoptsMounts) {
                 tracing::info!(volume = volume.id, path = %path.display(), "undoing an unfinished target");
                 self.undo_target(volume, path, target)?;
             }

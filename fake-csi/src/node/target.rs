@@ -39,6 +39,10 @@ impl NodeService {
             }
             return Err(failure);
         }
+        if self.driver.breaks(Sabotage::PublishAdoptsMounts) {
+            // Long enough to be killed in between.
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
         self.driver.update_volume(&volume.id, |volume| {
             if let Some(target) = volume.targets.get_mut(path) {
                 target.finished = true;
@@ -191,7 +195,8 @@ impl NodeService {
                     Some(first) => first,
                     None => self.directory_to_show(volume, staging)?,
                 };
-                if self.driver.breaks(Sabotage::PublishOpensRoot) {
+                let is_opened = || self.driver.has_seen(&format!("created again: {}", volume.id));
+                if self.driver.breaks(Sabotage::PublishOpensRoot) || is_opened() {
                     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                     drop(fs::set_permissions(&source, open));
                 }

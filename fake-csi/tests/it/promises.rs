@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 150] = [
+const FOUND_BY_CASES: [&str; 153] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -95,6 +95,7 @@ const FOUND_BY_CASES: [&str; 150] = [
     "create-again-empties-copy",
     "create-again-empties-volume",
     "create-again-hides-source",
+    "create-again-opens-root",
     "create-answers-limit",
     "create-answers-new-context",
     "create-answers-odd-size",
@@ -158,6 +159,8 @@ const FOUND_BY_CASES: [&str; 150] = [
     "mount-flags-stay",
     "multi-writer-has-one-target",
     "new-volume-is-abnormal",
+    "node-growth-needs-range",
+    "publish-adopts-mounts",
     "publish-drops-empty-directories",
     "publish-finds-longer-paths",
     "publish-finds-staging",

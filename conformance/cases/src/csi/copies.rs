@@ -144,8 +144,11 @@ async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
         return cx.keeps("DRV-149", "CreateVolume", true, "");
     };
     let stated: u64 = snapshot.said["sizeBytes"].as_str().unwrap_or("0").parse()?;
-    let cause = "CreateVolume answered OK and a volume that is smaller than the snapshot it is from.";
-    cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, cause)
+    let cause = format!(
+        "CreateVolume answered a volume of {} bytes, and the snapshot that it is from has {stated}.",
+        cx.size(&copy)
+    );
+    cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, &cause)
 }
 
 /// A copy of each type of file system can be used on one node beside its source.

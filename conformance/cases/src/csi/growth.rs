@@ -184,9 +184,11 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
             // A driver that refuses one of the two refuses the other for the same reason.
             break;
         }
-        // Expanding to a smaller size does not shrink the volume.
+        // Expanding to a smaller size does not shrink the volume. A driver that said of no volume how large it is holds
+        // no size that it could repeat.
         let cause = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
-        cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&again) >= new, &cause)?;
+        let is_stated = states_a_size(cx)?;
+        cx.keeps("DRV-082", "ControllerExpandVolume", !is_stated || capacity(&again) >= new, &cause)?;
     }
     node.attach_again().await?;
     node.set_up("web").await?;
@@ -228,13 +230,40 @@ async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     node.detach().await?;
-    let answer = node.grow(TOO_LARGE).await?.asked("to more bytes than there are");
-    answer.is("DRV-140", &["OutOfRange", "ResourceExhausted"])?;
     let mut within = node.grow_request(2 * cx.size(&data));
     within["capacityRange"]["limitBytes"] = json!((cx.size(&data) + 4096).to_string());
     let answer = cx.call("ControllerExpandVolume", within).await?;
     let answer = answer.asked("with a limit below what is required");
-    answer.is("DRV-140", &["OutOfRange", "InvalidArgument"])
+    answer.is("DRV-140", &["OutOfRange", "InvalidArgument"])?;
+    if !states_a_size(cx)? {
+        // It may not know how much its storage has.
+        return Ok(());
+    }
+    let answer = node.grow(TOO_LARGE).await?.asked("to more bytes than there are");
+    answer.is("DRV-140", &["OutOfRange", "ResourceExhausted"])
+}
+
+/// NodeExpandVolume without a capacity range is OK after the controller has expanded the volume.
+///
+/// CSI, NodeExpandVolumeRequest.capacity_range: this field is OPTIONAL.
+#[case(needs = [Expands, Filesystem, Creates, Root], driver = Shared)]
+async fn growth_on_the_node_without_a_range_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let new = 2 * cx.size(&data);
+    let Some(on_node) = grows_by_controller(cx, &node, new).await? else { return Ok(()) };
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    if on_node && cx.grows_on_node() && node.grow_on_node("web", new).await?.is_ok() {
+        let mut request = node.grow_on_node_request("web", new);
+        if let Some(fields) = request.as_object_mut() {
+            fields.remove("capacityRange");
+        }
+        let answer = cx.call("NodeExpandVolume", request).await?.asked("without a capacity range");
+        answer.is("DRV-028", &["OK"])?;
+    }
+    node.tear_down("web").await
 }
 
 /// Expanding an unknown volume is NOT_FOUND.
@@ -389,6 +418,13 @@ async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
     let answered = capacity(&answer);
     cx.keeps("DRV-082", "NodeExpandVolume", answered == 0 || answered >= size, cause)?;
     Ok(true)
+}
+
+/// Whether the driver has said how large the volume is that it created last: zero means that it does not know.
+fn states_a_size(cx: &Cx) -> Result<bool> {
+    let created = cx.last_answer("CreateVolume")?;
+    let size = created.pointer("/volume/capacityBytes").and_then(|size| size.as_str());
+    Ok(size.is_some_and(|size| size != "0"))
 }
 
 fn capacity(answer: &Answer) -> u64 {

@@ -111,6 +111,27 @@ async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// The owner and the mode that a workload gave to the root of its volume stay when the volume is asked for again.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+#[case(needs = [Filesystem, Creates, Root, Owners, Persistent], driver = Shared)]
+async fn owner_and_mode_stay_when_the_volume_is_asked_for_again(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let request = cx.last_request("CreateVolume")?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    chown(&target, Some(1234), Some(2345))?;
+    std::fs::set_permissions(&target, PermissionsExt::from_mode(0o2750))?;
+    let before = owned(&target)?;
+    node.tear_down("web").await?;
+    drop(cx.call("CreateVolume", request).await?);
+    node.set_up("web").await?;
+    let cause = "After a repeated CreateVolume the root of the volume has another owner or mode.";
+    cx.keeps("DRV-121", "CreateVolume", owned(&target)? == before, cause)?;
+    node.tear_down("web").await
+}
+
 /// The owner and the mode that a workload gave to the root of its volume stay when the driver is restarted.
 ///
 /// Kubernetes: with the policy OnRootMismatch, owner and mode of the root decide whether all files are changed.

@@ -333,6 +333,29 @@ async fn terminated_driver_finishes_on_retry(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A driver that was killed in the middle of NodePublishVolume, and publishes again, removes its mounts with
+/// NodeUnpublishVolume.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Filesystem, Root, OwnProcess], judges = ["DRV-060"])]
+async fn publish_repeated_after_a_death_is_undone(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    for _ in 0..3 {
+        node.stage().await?.succeeds()?;
+        cx.driver_dies_at_mount(Box::pin(node.publish("web")), &node.target("web")).await?;
+        let again = cx.until_free(|| Box::pin(node.publish("web"))).await?;
+        again.asked("again, after a death in the middle of it").succeeds()?;
+        let unpublished = cx.until_free(|| Box::pin(node.unpublish("web"))).await?;
+        unpublished.succeeds()?;
+        let cause = "NodePublishVolume was repeated after a death in the middle of it, NodeUnpublishVolume answered OK, and the target is still mounted.";
+        let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
+        cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone, cause)?;
+        node.undo_stage().await?;
+    }
+    Ok(())
+}
+
 /// A driver that was killed in the middle of NodePublishVolume removes its mounts with NodeUnpublishVolume.
 ///
 /// CSI, NodeUnpublishVolume: the CO calls it also when it does not know how NodePublishVolume ended.

@@ -19,10 +19,15 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
         report.tried();
         if size < least || size > most {
             let name = call.request().name();
+            let asked = match (least, most) {
+                (least, i64::MAX) => format!("at least {least}"),
+                (0, most) => format!("at most {most}"),
+                (least, most) => format!("{least} to {most}"),
+            };
             report.broken(
                 &call.method,
                 "a volume is outside of the range asked for",
-                format!("{name}: {size} bytes"),
+                format!("{name}: {size} bytes, asked for {asked}"),
             );
         }
     }),

@@ -141,7 +141,7 @@ pub(super) const PROMISES: &[Promise] = &[
     ),
     advice(
         "DRV-028",
-        "what CSI makes optional can be left out of CreateVolume",
+        "what CSI makes optional can be left out of CreateVolume and NodeExpandVolume",
         "CSI lets a plugin choose the size where none is asked for, and does not say that it must be able to",
         &["csi-sanity"],
     ),
