@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use super::Reporter;
 use super::junit::headline;
-use super::line::{label, with_code, words};
+use super::line::{code_in, label, words};
 use crate::event::{CaseReport, Event, RunRecord, Status};
 
 /// The file that annotations belong to.
@@ -104,7 +104,11 @@ fn summary(run: &RunRecord) -> String {
 
 /// Text for a cell of a table, with what is between two backticks as code.
 fn cell(text: &str) -> String {
-    with_code(text, plain, "&#96;")
+    let shown = |(part, is_code)| match is_code {
+        true => format!("<code>{}</code>", plain(part)),
+        false => plain(part),
+    };
+    code_in(text).into_iter().map(shown).collect()
 }
 
 /// Text without line breaks, in which nothing is markup. In code between backticks GitHub would show the entities.

@@ -1,23 +1,26 @@
 //! `report.html`: the run as one file that opens without a network.
 //!
-//! The page is complete without its script, which filters, copies commands and draws timelines.
+//! The page is complete without its script, which filters, copies commands and draws timelines. Every text in it is
+//! escaped by maud; `PreEscaped` stands only around our own style and script, and around JSON.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use contracts::promise::{self, Strength};
+use contracts::promise;
 use harness::manifest::Day;
 use harness::private;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::line::{count, tried, with_code, words};
+use super::line::{code_in, count, tried, words};
 use crate::event::{CaseReport, Header, RunRecord, Status};
-use crate::finding::{Party, RunFinding};
-use crate::promises::{Counts, Standing};
-use crate::since::{Since, Slower};
 
+mod breakage;
 mod case;
+mod changes;
+mod findings;
+mod logs;
+mod promises;
 mod timeline;
 
 const STYLE: &str = include_str!("html/style.css");
@@ -34,48 +37,42 @@ pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
 
 /// The whole page. Timelines and logs come from the directories of its cases.
 pub fn render(run: &RunRecord) -> String {
-    let mut page = String::new();
-    head(&mut page, &run.header);
-    start_here(&mut page, run);
-    // Writing to a string cannot fail, so the results of `write!` are ignored.
-    let _ = writeln!(page, "<p>{}</p>", tally(run));
-    let samples = run.samples();
-    if !samples.is_empty() {
-        let _ = writeln!(page, "<p class=quiet>Tried: {}</p>", escape(&tried(&samples)));
-    }
-    if let Some(since) = &run.since {
-        changes(&mut page, since);
-    }
-    if !run.findings.is_empty() {
-        page += "<h2>Findings</h2>\n";
-        run.findings.iter().for_each(|found| finding(&mut page, found));
-    }
-    run.kernel.iter().for_each(|defect| {
-        let _ = writeln!(page, "<p class=\"box failed\">The kernel: {}</p>", escape(defect));
-    });
-    promises(&mut page, run);
-    cases(&mut page, run);
-    let _ = writeln!(page, "</main><script>{SCRIPT}</script></body></html>");
-    page
+    let title = format!("{} {}", run.header.driver, run.header.driver_version);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "volproof: " (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main { h1 { (title) } (written()) (facts(&run.header)) (body(run)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
 }
 
-fn head(page: &mut String, header: &Header) {
-    let title = escape(&format!("{} {}", header.driver, header.driver_version));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let _ = writeln!(
-        page,
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
-         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
-         <title>volproof: {title}</title>\n<style>{STYLE}</style></head>\n<body><main>\n<h1>{title}</h1>\n\
-         <p class=quiet>volproof {}, report written <time data-unix={now}>{} (UTC)</time></p>\n<details><summary>driver and machine</summary><dl>",
-        env!("CARGO_PKG_VERSION"),
-        Day::of(SystemTime::now()),
-    );
-    let mut host = vec![header.kernel.clone(), header.privilege.clone()];
-    host.extend(header.has.iter().cloned());
+fn written() -> Markup {
+    let now = SystemTime::now();
+    let unix = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    html! {
+        p.quiet {
+            "volproof " (env!("CARGO_PKG_VERSION")) ", report written "
+            time data-unix=(unix) { (Day::of(now)) " (UTC)" }
+        }
+    }
+}
+
+/// The driver and the machine of the run.
+fn facts(header: &Header) -> Markup {
+    let machine = [&header.kernel, &header.privilege].into_iter().chain(&header.has);
     let rows = [
         ("The driver has", header.abilities.join(", ")),
-        ("The machine has", host.join(", ")),
+        ("The machine has", machine.map(String::as_str).collect::<Vec<_>>().join(", ")),
         ("It lacks", header.lacks.join(", ")),
         ("Guests", header.guests.clone()),
         ("Seed", header.seed.to_string()),
@@ -83,171 +80,110 @@ fn head(page: &mut String, header: &Header) {
         ("Contained", header.machine.join("; ")),
         ("Limits", header.limits.join("; ")),
     ];
-    for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
-        let _ = writeln!(page, "<dt>{name}<dd>{}", prose(value));
+    html! {
+        details {
+            summary { "driver and machine" }
+            dl {
+                @for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+                    dt { (name) } dd { (prose(value)) }
+                }
+            }
+        }
     }
-    *page += "</dl></details>\n";
+}
+
+fn body(run: &RunRecord) -> Markup {
+    let samples = run.samples();
+    html! {
+        (start_here(run))
+        p { (tally(run)) }
+        @if !samples.is_empty() { p.quiet { "Tried: " (tried(&samples)) } }
+        @if let Some(since) = &run.since { (changes::section(since)) }
+        @if !run.findings.is_empty() { (findings::section(&run.findings)) }
+        @for defect in &run.kernel { p.box.failed { "The kernel: " (defect) } }
+        @if !run.promises.is_empty() { (promises::section(&run.promises)) }
+        (cases(run))
+    }
 }
 
 /// The finding to mend first, with its command.
-fn start_here(page: &mut String, run: &RunRecord) {
-    let Some(first) = run.findings.iter().find(|found| found.finding.is_fault()) else { return };
-    let _ = writeln!(
-        page,
-        "<div class=\"box start\"><b>Start here:</b> {}<br><code>{}</code> in <a href=\"#{case}\">{case}</a>",
-        prose(&first.finding.sentence),
-        escape(&first.finding.contract),
-        case = escape(first.case.as_str()),
-    );
-    if let Some(reason) = promise::find(&first.finding.contract).and_then(|promise| promise.harm.reason()) {
-        let _ = writeln!(page, "<br><span class=quiet>{reason}</span>");
-    }
-    if let Some(case) = run.cases.iter().find(|case| case.id == first.case) {
-        command(page, &case.again);
-    }
-    *page += "</div>\n";
-}
-
-/// The difference from an earlier run.
-fn changes(page: &mut String, since: &Since) {
-    let _ = writeln!(
-        page,
-        "<h2>Changes</h2>\n<p>Since <code>{}</code>: {}.</p>",
-        escape(&since.run),
-        since.tally()
-    );
-    for (word, faults) in since.lists().into_iter().filter(|(_, faults)| !faults.is_empty()) {
-        let open = if word == "new" { " open" } else { "" };
-        let _ = writeln!(page, "<details{open}><summary>{}: {word}</summary><ul>", faults.len());
-        for fault in faults {
-            let (contract, case, sentence) =
-                (escape(&fault.contract), escape(fault.case.as_str()), prose(&fault.sentence));
-            let _ = writeln!(page, "<li><code>{contract}</code> {sentence} <a href=\"#{case}\">{case}</a>");
+fn start_here(run: &RunRecord) -> Markup {
+    let Some(first) = run.findings.iter().find(|found| found.finding.is_fault()) else { return html! {} };
+    let contract = &first.finding.contract;
+    let case = run.cases.iter().find(|case| case.id == first.case);
+    html! {
+        div.box.start {
+            b { "Start here:" } " " (prose(&first.finding.sentence)) br;
+            code { (contract) } " in " (link(first.case.as_str()))
+            @if let Some(reason) = promise::find(contract).and_then(|promise| promise.harm.reason()) {
+                br; span.quiet { (reason) }
+            }
+            @if let Some(case) = case { (command(&case.again)) }
         }
-        *page += "</ul></details>\n";
     }
-    if !since.slower.is_empty() {
-        let _ = writeln!(page, "<details><summary>{}: slower</summary><ul>", since.slower.len());
-        for Slower { case, before, now } in &since.slower {
-            let case = escape(case.as_str());
-            let _ = writeln!(page, "<li><a href=\"#{case}\">{case}</a> {now:.1} s, and {before:.1} s before");
+}
+
+/// `12 cases in 3.1 s: 10 passed, 2 failed`.
+fn tally(run: &RunRecord) -> Markup {
+    html! {
+        (count(run.cases.len(), "case")) " in " (format!("{:.1}", run.seconds)) " s: "
+        @for (index, (status, number)) in statuses(run).enumerate() {
+            @if index > 0 { ", " }
+            span class=(status) { (number) " " (words(status)) }
         }
-        *page += "</ul></details>\n";
     }
 }
 
-fn finding(page: &mut String, found: &RunFinding) {
-    let finding = &found.finding;
-    let class = match (finding.strength, finding.consequence_of.is_empty()) {
-        (_, false) => "quiet",
-        (Some(Strength::Should), _) => "should",
-        (Some(Strength::Advice), _) => "advice",
-        (Some(Strength::Must) | None, _) => "must",
-    };
-    let kind = match (finding.strength, finding.consequence_of.as_str()) {
-        (Some(strength), "") => strength.to_string(),
-        (None, "") => String::new(),
-        (_, cause) => format!("consequence of {}", escape(cause)),
-    };
-    let link = |id: &str| format!("<a href=\"#{0}\">{0}</a>", escape(id));
-    let cases = std::iter::once(&found.case).chain(&found.also_in).map(|id| link(id.as_str()));
-    let _ = writeln!(
-        page,
-        "<div class=box><b>{}</b><br><span class={class}>{kind}</span> <code>{}</code> {}<br><span class=quiet>{}</span>\
-         <details><summary>{}</summary>{}</details></div>",
-        prose(&finding.sentence),
-        escape(&finding.contract),
-        escape(&finding.method),
-        prose(&finding.cites),
-        count(1 + found.also_in.len(), "case"),
-        cases.collect::<Vec<_>>().join("<br>"),
-    );
-}
-
-/// A command with a button that copies it.
-fn command(page: &mut String, line: &str) {
-    let _ = writeln!(
-        page,
-        "<div class=command><code>{}</code><button class=copy type=button>copy</button></div>",
-        escape(line)
-    );
+/// The statuses that cases of the run have, each with their number.
+fn statuses(run: &RunRecord) -> impl Iterator<Item = (Status, usize)> {
+    Status::ALL.into_iter().map(|status| (status, run.count(status))).filter(|(_, number)| *number > 0)
 }
 
 /// All cases, those that did not pass first.
-fn cases(page: &mut String, run: &RunRecord) {
-    *page += "<h2 id=cases>Cases</h2>\n<div class=filters>";
-    for status in Status::ALL.iter().filter(|status| run.count(**status) > 0) {
-        let _ = write!(
-            page,
-            "<button type=button aria-pressed=false data-status={status}>{} {}</button>",
-            run.count(*status),
-            words(*status)
-        );
-    }
-    *page += "<input id=search type=search placeholder=\"case, sentence or promise\" aria-label=\"search cases\">\
-              <span id=shown class=quiet role=status></span></div>\n";
+fn cases(run: &RunRecord) -> Markup {
     let mut cases: Vec<&CaseReport> = run.cases.iter().collect();
     cases.sort_by_key(|case| (!case.status.is_bad(), case.status.is_skip(), &case.id));
     let mut room = DRAWN;
-    cases.into_iter().for_each(|case| case::write(page, case, &mut room));
-}
-
-/// Every promise with its standing, those of the driver first.
-fn promises(page: &mut String, run: &RunRecord) {
-    if run.promises.is_empty() {
-        return;
-    }
-    let counts = Counts(&run.promises);
-    let _ = write!(page, "<h2>Promises</h2>\n<p>Of the driver: {counts}</p>\n");
-    for (party, of) in
-        [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager and the controllers")]
-    {
-        let _ = writeln!(page, "<details><summary>{of}</summary><dl>");
-        for record in run.promises.iter().filter(|record| record.binds == party) {
-            let binds = record.strength.is_none_or(|strength| strength == Strength::Must);
-            let standing = record.standing.to_string();
-            let (class, standing) = match record.standing {
-                Standing::Broken if !binds => ("should", "not followed"),
-                Standing::Broken => ("failed", standing.as_str()),
-                Standing::Kept => ("passed", standing.as_str()),
-                Standing::NotTried | Standing::NotObservable => ("quiet", standing.as_str()),
-            };
-            let strength = record.strength.map(|strength| format!("{strength}: ")).unwrap_or_default();
-            let cases = match record.judged_in {
-                0 => String::new(),
-                judged => format!("judged in {}", count(judged, "case")),
-            };
-            let _ = writeln!(
-                page,
-                "<dt><span class=\"status {class}\">{}</span><code>{}</code><dd>{strength}{} <span class=quiet>{cases}</span>",
-                standing,
-                escape(&record.id),
-                prose(&record.sentence),
-            );
+    html! {
+        h2 #cases { "Cases" }
+        div.filters {
+            @for (status, number) in statuses(run) {
+                button type="button" aria-pressed="false" data-status=(status) { (number) " " (words(status)) }
+            }
+            input #search type="search" placeholder="case, sentence or promise" aria-label="search cases";
+            span #shown .quiet role="status" {}
         }
-        *page += "</dl></details>\n";
+        @for case in cases { (case::section(case, &mut room)) }
     }
 }
 
-fn tally(run: &RunRecord) -> String {
-    let parts = Status::ALL.iter().filter(|status| run.count(**status) > 0);
-    let parts =
-        parts.map(|status| format!("<span class={status}>{} {}</span>", run.count(*status), words(*status)));
-    format!(
-        "{} in {:.1} s: {}",
-        count(run.cases.len(), "case"),
-        run.seconds,
-        parts.collect::<Vec<_>>().join(", ")
-    )
+/// A command with a button that copies it.
+fn command(line: &str) -> Markup {
+    html! { div.command { code { (line) } button.copy type="button" { "copy" } } }
+}
+
+/// A link to a case of the page.
+fn link(case: &str) -> Markup {
+    html! { a href={ "#" (case) } { (case) } }
+}
+
+/// Lines under a title; nothing if there are none.
+fn list(title: &str, lines: &[String]) -> Markup {
+    html! {
+        @if !lines.is_empty() {
+            p.quiet { (title) }
+            pre tabindex="0" { (lines.join("\n")) }
+        }
+    }
 }
 
 /// A sentence, with what is between two backticks as code.
-fn prose(text: &str) -> String {
-    with_code(text, escape, "`")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn prose(text: &str) -> Markup {
+    html! {
+        @for (part, is_code) in code_in(text) {
+            @if is_code { code { (part) } } @else { (part) }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -255,19 +191,7 @@ mod tests {
     use super::*;
 
     fn run_with(cases: Vec<CaseReport>) -> RunRecord {
-        RunRecord {
-            version: RunRecord::VERSION,
-            header: crate::event::Header::default(),
-            cases,
-            findings: vec![],
-            promises: vec![],
-            kernel: vec![],
-            seconds: 1.0,
-            interrupted: false,
-            exit_code: 1,
-            hints: vec![],
-            since: None,
-        }
+        RunRecord { version: RunRecord::VERSION, cases, seconds: 1.0, exit_code: 1, ..RunRecord::default() }
     }
 
     #[test]
@@ -285,8 +209,8 @@ mod tests {
 
     #[test]
     fn text_between_backticks_is_code_and_a_single_one_is_none() {
-        assert_eq!(prose("`<a>` is `b`"), "<code>&lt;a&gt;</code> is <code>b</code>");
-        assert_eq!(prose("a ` alone <b>"), "a ` alone &lt;b&gt;");
+        assert_eq!(prose("`<a>` is `b`").into_string(), "<code>&lt;a&gt;</code> is <code>b</code>");
+        assert_eq!(prose("a ` alone <b>").into_string(), "a ` alone &lt;b&gt;");
     }
 
     #[test]
@@ -300,8 +224,8 @@ mod tests {
             ..CaseReport::sample(id, Status::Failed)
         };
         let page = render(&run_with(vec![case("csi::a"), case("csi::b")]));
-        let mut names: Vec<&str> =
-            page.split("role=region aria-label=").skip(1).filter_map(|rest| rest.split('>').next()).collect();
+        let regions = page.split(r#"role="region" aria-label=""#).skip(1);
+        let mut names: Vec<&str> = regions.filter_map(|rest| rest.split('"').next()).collect();
         assert_eq!(names.len(), 2, "{page}");
         names.dedup();
         assert_eq!(names.len(), 2, "a screen reader tells them apart by their names: {names:?}");
@@ -313,7 +237,7 @@ mod tests {
         case.again = "volproof run --driver driver.toml csi::a".into();
         case.look = Some("the same with --keep, then: volproof enter csi::a".into());
         let page = render(&run_with(vec![case]));
-        let commands = page.split("<div class=command><code>").skip(1);
+        let commands = page.split(r#"<div class="command"><code>"#).skip(1);
         let commands: Vec<&str> = commands.filter_map(|rest| rest.split("</code>").next()).collect();
         let again = "volproof run --driver driver.toml csi::a";
         let kept = format!("{again} --keep");

@@ -503,15 +503,12 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Text in HTML, with what is between two backticks as code; a backtick without a second one is written as `single`.
-pub(super) fn with_code(text: &str, escape: fn(&str) -> String, single: &str) -> String {
-    let parts: Vec<String> = text.split('`').map(escape).collect();
+/// The parts of a text, each with whether it is code: what stands between two backticks. A backtick without a second one
+/// is text.
+pub(super) fn code_in(text: &str) -> Vec<(&str, bool)> {
+    let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        return parts.join(single);
+        return vec![(text, false)];
     }
-    let part = |(index, part): (usize, &String)| match index % 2 {
-        0 => part.clone(),
-        _ => format!("<code>{part}</code>"),
-    };
-    parts.iter().enumerate().map(part).collect()
+    parts.into_iter().enumerate().map(|(index, part)| (part, index % 2 == 1)).collect()
 }
