@@ -79,7 +79,7 @@ fn look(browser: &str, page: &Path, script: Option<&str>, dark: bool) -> Vec<Val
     answers
 }
 
-/// A report with a finding, changes since another run, timelines and logs.
+/// A report with a finding, changes since another run, timelines, a tree of mounts and logs.
 fn report(directory: &Path) -> PathBuf {
     let run = |sabotage: &str, name: &str, more: &[&str]| {
         let mut run =
@@ -90,8 +90,11 @@ fn report(directory: &Path) -> PathBuf {
     };
     run("publish-creates-file", "before", &[]);
     let before = directory.join("before").display().to_string();
-    run("publish-ignores-read-only", "now", &["--since", &before]);
-    directory.join("now/report.html")
+    run("unpublish-leaves-mount", "now", &["--since", &before]);
+    let page = directory.join("now/report.html");
+    let text = fs::read_to_string(&page).expect("a report");
+    assert!(text.contains("class=\"diff tree\""), "mounts that stay are in a tree");
+    page
 }
 
 fn site(directory: &Path) -> PathBuf {

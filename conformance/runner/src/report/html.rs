@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use contracts::promise;
 use harness::manifest::Day;
+use harness::printable::printable;
 use harness::private;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -20,6 +21,7 @@ mod case;
 mod changes;
 mod findings;
 mod logs;
+mod mounts;
 mod promises;
 mod timeline;
 
@@ -184,6 +186,11 @@ fn prose(text: &str) -> Markup {
             @if is_code { code { (part) } } @else { (part) }
         }
     }
+}
+
+/// A path or another text that has to stay one line, with line breaks and commands written out.
+fn single_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub(super) fn section(case: &CaseReport, logs: &Path, room: &mut usize) -> Marku
         @if let Some(timeline) = &timeline {
             (drawing(case.id.as_str(), timeline))
             (changes(timeline))
+            (timeline.mounts.difference())
         }
         @for name in case.log_files.iter().filter(|name| *name != "trace.jsonl") {
             (log(logs, name))
@@ -30,7 +31,6 @@ pub(super) fn section(case: &CaseReport, logs: &Path, room: &mut usize) -> Marku
     }
 }
 
-/// The changes of the mount table, and the mounts that are more at the end.
 fn changes(timeline: &Timeline) -> Markup {
     let title = match timeline.earlier {
         0 => "what the kernel showed: each change of the mount table (+ mounted, ~ changed, - unmounted)"
@@ -39,13 +39,7 @@ fn changes(timeline: &Timeline) -> Markup {
             "what the kernel showed: the last {CHANGES} changes of the mount table (journal.txt has {earlier} before them)"
         ),
     };
-    let mounts =
-        timeline.mounted.iter().flat_map(|(path, shown)| shown.iter().map(move |shown| (path, shown)));
-    let more: Vec<String> = mounts.map(|(path, shown)| format!("+ {path}  =  {shown}")).collect();
-    html! {
-        (list(&title, &timeline.kernel))
-        (list("mounts that the case has more at its end than at its beginning", &more))
-    }
+    list(&title, &timeline.kernel)
 }
 
 /// The data of a timeline, and the element in which the page's script draws it.
