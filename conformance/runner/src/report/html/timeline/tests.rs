@@ -1,5 +1,7 @@
 //! Timelines of small traces: marks, links, and the changes of the mount table.
 
+use serde_json::Value;
+
 use super::*;
 
 /// The timeline of a trace with these lines.
