@@ -7,8 +7,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "DRV-160",
         "each byte of a volume is as it was last written, whatever has happened to volume, driver and node since",
         csi(
-            "NodePublishVolume, volume_capability",
-            "SP MUST ensure the CO can use the published volume as described",
+            "CreateVolume; NodePublishVolume, volume_capability",
+            "This operation MUST be idempotent ... SP MUST ensure the CO can use the published volume as described",
         ),
         &["topolvm/topolvm#1035", "longhorn/longhorn#9248"],
     )

@@ -36,7 +36,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-184",
         "what was published and staged can be undone: unpublishing, and then unstaging, succeed",
-        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
+        csi(
+            "NodeUnpublishVolume, NodeUnstageVolume",
+            "This RPC MUST undo the work by the corresponding `NodePublishVolume` ... This RPC MUST undo the work by the corresponding `NodeStageVolume`",
+        ),
         &[],
     ),
     should(
