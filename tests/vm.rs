@@ -48,6 +48,25 @@ echo kept > /tmp/mounted/file && umount /tmp/mounted && grep kept {state}/export
 """]
 "#;
 
+/// fake-csi beside a volume group, in which `prepare` makes a logical volume with a file system.
+const GROUPS: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+
+[[volume_groups]]
+name = "csi-vg"
+size = "256MiB"
+
+[per_case]
+prepare = ["/bin/sh", "-c", """
+lvcreate --yes --name one --size 64m csi-vg && mkfs.ext4 -q /dev/csi-vg/one && mkdir /tmp/one &&
+mount /dev/csi-vg/one /tmp/one && echo kept > /tmp/one/file && umount /tmp/one && lvchange --activate n csi-vg/one &&
+lvchange --activate y csi-vg/one && mount /dev/csi-vg/one /tmp/one && grep kept /tmp/one/file && umount /tmp/one
+"""]
+cleanup = ["/bin/sh", "-c", "lvremove --yes csi-vg/one"]
+"#;
+
 /// A driver that is fake-csi, but keeps its volumes in memory.
 const FORGETS: &str = r#"
 command = ["/bin/sh", "-c", """
@@ -205,6 +224,20 @@ fn export_of_the_manifest_is_served_in_each_case_of_a_guest() {
         return;
     }
     let run = guests().file("driver.toml", EXPORTS).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+fn driver_in_a_guest_has_a_volume_group() {
+    if !has_guests() {
+        return;
+    }
+    if !["/usr/sbin/lvm", "/sbin/lvm"].iter().any(|path| Path::new(path).is_file()) {
+        println!("skipped: LVM is not installed");
+        return;
+    }
+    let run = guests().file("driver.toml", GROUPS).args("run --tier vm --driver driver.toml --jobs 1");
     let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
     assert_eq!(ended.code, Some(0), "{}", ended.told());
 }

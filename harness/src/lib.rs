@@ -70,6 +70,7 @@ mod subcommand;
 pub mod symbols;
 pub mod testbed;
 pub mod tmpfs;
+pub mod volume_group;
 pub mod wait;
 pub mod yaml;
 

@@ -144,6 +144,16 @@ prepare = ["/bin/sh", "-c", "grep ' {{state}}/volumes .* ext4 .*stripe=7' /proc/
     assert_eq!(ended.code, Some(4), "{}", ended.told());
     assert!(ended.told().contains("hint: `--tier vm` runs it in a guest"), "{}", ended.told());
 
+    let grouped = format!("{manifest}\n[[volume_groups]]\nname = \"csi-vg\"\n");
+    let run = Volproof::new().file("driver.toml", &grouped).env(name, &mark);
+    let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(
+        ended.told().contains("cannot make the volume group `csi-vg` on this machine"),
+        "{}",
+        ended.told()
+    );
+
     let spoilt = manifest.replace("stripe=7\"]", "stripe=7\", \"no_such_option\"]");
     let run = Volproof::new().file("driver.toml", &spoilt).env(name, &mark);
     let ended = run.args("run --driver driver.toml csi::lifecycle::file").run();

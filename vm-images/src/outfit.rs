@@ -17,7 +17,7 @@ use crate::initramfs::{Initramfs, InitramfsError, TRANSPORT};
 use crate::kernel::{KernelError, KernelFiles};
 
 /// Raise this number when a change of this code, and of no input file, changes the contents of a guest.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The file of a guest that a run holds while it uses the guest.
 const RELEASE: &str = "release";
@@ -78,6 +78,7 @@ const TOOLS: &[&str] = &[
     "mkfs.btrfs",
     "btrfs",
     "dmsetup",
+    "lvm",
     "sleep",
     "cat",
     "ls",
@@ -121,6 +122,60 @@ const TOOLS: &[&str] = &[
     "test",
     "bash",
 ];
+
+/// Names of `lvm` that drivers call.
+const LVM_NAMES: &[&str] = &[
+    "lvchange",
+    "lvconvert",
+    "lvcreate",
+    "lvdisplay",
+    "lvextend",
+    "lvreduce",
+    "lvremove",
+    "lvrename",
+    "lvresize",
+    "lvs",
+    "lvscan",
+    "pvcreate",
+    "pvdisplay",
+    "pvmove",
+    "pvremove",
+    "pvresize",
+    "pvs",
+    "pvscan",
+    "vgchange",
+    "vgck",
+    "vgcreate",
+    "vgdisplay",
+    "vgextend",
+    "vgreduce",
+    "vgremove",
+    "vgrename",
+    "vgs",
+    "vgscan",
+];
+
+/// The configuration of LVM where no udev and no daemon answers, and where no tool checks thin pools.
+const LVM_CONF: &[u8] = b"devices {
+    obtain_device_list_from_udev = 0
+    external_device_info_source = \"none\"
+    use_devicesfile = 0
+}
+global {
+    use_lvmpolld = 0
+    event_activation = 0
+    thin_check_executable = \"\"
+}
+activation {
+    udev_sync = 0
+    udev_rules = 0
+    monitoring = 0
+}
+backup {
+    backup = 0
+    archive = 0
+}
+";
 
 /// The machine's directories of programs.
 pub(crate) const PROGRAM_DIRS: &[&str] =
@@ -259,6 +314,9 @@ impl Outfit {
                 "bin"
             };
             root.program(&path, &Path::new("/usr").join(dir).join(name))?;
+            if name == "lvm" {
+                configure_lvm(&mut root)?;
+            }
         }
         settings(&mut root, Path::new("/"))?;
         root.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n", 0o644)?;
@@ -275,6 +333,15 @@ impl Outfit {
         }
         Ok(root.finish()?)
     }
+}
+
+/// Gives `lvm` its other names and its configuration.
+fn configure_lvm(root: &mut Initramfs) -> Result<(), InitramfsError> {
+    for name in LVM_NAMES {
+        root.link(&Path::new("/usr/sbin").join(name), "/usr/sbin/lvm")?;
+    }
+    root.file(Path::new("/etc/lvm/lvm.conf"), LVM_CONF, 0o644)?;
+    Ok(())
 }
 
 /// Puts the configuration files that a machine has into the guest.

@@ -82,6 +82,11 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # A directory that an NFS server exports to it at 127.0.0.1; only with `--tier vm`.
 # nfs_export = "{state}/export"
 
+# A volume group of LVM on a disk of its own; only with `--tier vm`.
+# [[volume_groups]]
+# name = "csi-vg"
+# size = "512MiB"
+
 # Variables of the driver and of the commands below.
 # [env]
 # NODE_NAME = "{node}"

@@ -81,11 +81,16 @@ pub enum ManifestError {
         place: String,
     },
     /// A driver that runs already has no `{state}` of a case.
-    #[error("cannot make disks or an export for a driver that runs already")]
+    #[error("cannot make disks, volume groups or an export for a driver that runs already")]
     FixturesOfRunning,
     /// Each node has a `{state}` of its own, and there is one set of disks.
-    #[error("cannot make disks or an export with `state = \"per_node\"`")]
+    #[error("cannot make disks, volume groups or an export with `state = \"per_node\"`")]
     FixturesOfEachNode,
+    /// A volume group has a name that LVM does not take.
+    #[error(
+        "cannot make the volume group `{name}`: LVM takes letters, digits and `+_.-`, and no `-` at the start"
+    )]
+    VolumeGroupName { name: String },
     /// A disk is too small for its file system.
     #[error("cannot make the disk `{place}`: {fs_type} needs at least {least} MiB")]
     SmallDisk { place: String, fs_type: &'static str, least: u64 },
@@ -138,9 +143,11 @@ impl ManifestError {
             }
             Self::FixtureElsewhere { key, .. } => Some(format!("write `{key} = \"{{state}}/volumes\"`")),
             Self::FixturesOfRunning => Some(
-                "remove `disks` and `nfs_export`, or give a `command` instead of the `socket`".to_owned(),
+                "remove `disks`, `volume_groups` and `nfs_export`, or give a `command` instead of the `socket`"
+                    .to_owned(),
             ),
             Self::FixturesOfEachNode => Some("make them in `prepare`, or use `nodes = 1`".to_owned()),
+            Self::VolumeGroupName { .. } => Some("write `name = \"csi-vg\"`".to_owned()),
             Self::SmallDisk { least, .. } => {
                 Some(format!("write `size = \"{least}MiB\"`; it takes the room of what is written to it"))
             }

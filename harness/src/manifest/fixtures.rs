@@ -1,4 +1,4 @@
-//! Disks and an NFS export for a driver, which its author asks for without a script.
+//! Disks, volume groups and an NFS export for a driver, which its author asks for without a script.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,17 @@ pub struct Disk {
     pub options: Vec<String>,
 }
 
+/// A volume group of LVM on a disk of its own, there before the driver starts, in a guest (`--tier vm`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeGroup {
+    /// Its name, such as `csi-vg`.
+    pub name: String,
+    /// The size of its disk: 512 MiB if none is given. It takes room of the guest as it is written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+}
+
 /// Bytes of a disk: enough for any file system with quotas and for some volumes, and fewer than a case's state has.
 const DEFAULT_SIZE: u64 = 512 << 20;
 
@@ -30,13 +41,29 @@ impl Disk {
     }
 }
 
+impl VolumeGroup {
+    pub fn bytes(&self) -> u64 {
+        self.size.map_or(DEFAULT_SIZE, Size::bytes)
+    }
+
+    /// Whether LVM takes its name.
+    fn has_a_good_name(&self) -> bool {
+        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte);
+        let name = self.name.as_bytes();
+        (1..128).contains(&name.len())
+            && !matches!(name, [b'-', ..] | b"." | b"..")
+            && name.iter().copied().all(is_good)
+    }
+}
+
 impl Manifest {
     /// Whether something has to be ready before `prepare` and the driver.
     pub fn wants_fixtures(&self) -> bool {
-        !self.disks.is_empty() || self.nfs_export.is_some()
+        !self.disks.is_empty() || !self.volume_groups.is_empty() || self.nfs_export.is_some()
     }
 
-    /// Refuses fixtures at places that are not the driver's, and disks that no file system fits on.
+    /// Refuses fixtures at places that are not the driver's, disks that no file system fits on, and names of volume
+    /// groups that LVM does not take.
     pub(super) fn check_fixtures(&self) -> Result<(), ManifestError> {
         let disks = self.disks.iter().map(|disk| ("path", &disk.path));
         let mut paths = disks.chain(self.nfs_export.iter().map(|path| ("nfs_export", path)));
@@ -48,6 +75,9 @@ impl Manifest {
         }
         if self.wants_fixtures() && self.nodes > 1 && self.state == State::PerNode {
             return Err(ManifestError::FixturesOfEachNode);
+        }
+        if let Some(group) = self.volume_groups.iter().find(|group| !group.has_a_good_name()) {
+            return Err(ManifestError::VolumeGroupName { name: group.name.clone() });
         }
         match self.disks.iter().find(|disk| disk.bytes() < disk.fs_type.least_bytes()) {
             Some(disk) => Err(ManifestError::SmallDisk {

@@ -13,7 +13,7 @@ const SOURCES: [&str; 6] = [
 ];
 
 /// The tables of a manifest in the order of the page, with the type of each.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("The manifest", "Manifest"),
     ("[volume]", "VolumeSettings"),
     ("volume.existing", "ExistingVolume"),
@@ -23,6 +23,7 @@ const TABLES: [(&str, &str); 12] = [
     ("[guest]", "Guest"),
     ("[kubernetes]", "Kubernetes"),
     ("disks", "Disk"),
+    ("volume_groups", "VolumeGroup"),
     ("[per_case] and [per_run]", "Preparation"),
     ("state", "State"),
     ("[expected_failures]", "ExpectedFailure"),

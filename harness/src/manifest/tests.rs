@@ -360,17 +360,22 @@ fn disks_and_the_export_are_below_the_drivers_directory_and_large_enough() {
     check(
         "socket = \"/run/x.sock\"\nnfs_export = \"{state}/export\"\n",
         expect![[r#"
-            error: cannot make disks or an export for a driver that runs already
-            hint: remove `disks` and `nfs_export`, or give a `command` instead of the `socket`
+            error: cannot make disks, volume groups or an export for a driver that runs already
+            hint: remove `disks`, `volume_groups` and `nfs_export`, or give a `command` instead of the `socket`
         "#]],
     );
     check(
         "command = [\"x\"]\nnodes = 2\nstate = \"per_node\"\nnfs_export = \"{state}/export\"\n",
         expect![[r#"
-            error: cannot make disks or an export with `state = "per_node"`
+            error: cannot make disks, volume groups or an export with `state = "per_node"`
             hint: make them in `prepare`, or use `nodes = 1`
         "#]],
     );
+    for bad in ["", "-vg", "..", "a/b", "a b"] {
+        let error = parse(&format!("command = [\"x\"]\n[[volume_groups]]\nname = \"{bad}\"\n")).unwrap_err();
+        assert!(matches!(error, ManifestError::VolumeGroupName { .. }), "{bad}: {error}");
+    }
+    parse("command = [\"x\"]\n[[volume_groups]]\nname = \"csi-vg\"\nsize = \"1GiB\"\n").unwrap();
     check(
         &disk("{state}/volumes", "size = \"64MiB\""),
         expect![[r#"

@@ -1,8 +1,9 @@
-//! The disks and the export that a manifest asks for, there before `prepare` and the driver, and gone after both.
+//! The disks, the volume groups and the export that a manifest asks for, there before `prepare` and the driver, and gone
+//! after both.
 //!
-//! Makes image files beside the driver's directory, attaches loop devices, runs mkfs, mounts, and serves NFS.
+//! Makes image files beside the driver's directory, attaches loop devices, runs mkfs and LVM, mounts, and serves NFS.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::guard::{CloseError, Guard};
 use crate::loop_device::{LoopDevice, LoopOptions};
 use crate::manifest::{Disk, Manifest, Placeholders};
 use crate::nfs_export::{NfsError, NfsExport};
+use crate::volume_group::{GroupError, VolumeGroup};
 
 /// A fixture that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,15 @@ pub enum FixtureError {
     /// The machine has one NFS server, which would go on after a run that is killed.
     #[error("cannot export `{path}` by NFS on this machine, whose one NFS server is not a case's own")]
     NotInAGuest { path: PathBuf },
+    /// The names of volume groups are the machine's, and cases beside this one have the same.
+    #[error("cannot make the volume group `{name}` on this machine, where its name is not a case's own")]
+    GroupNotInAGuest { name: String },
+    #[error("cannot make the volume group `{name}`")]
+    Group {
+        name: String,
+        #[source]
+        source: GroupError,
+    },
     #[error("the disks have {wanted} MiB, and there is room for {room} MiB")]
     NoRoom { wanted: u64, room: u64 },
     #[error("cannot export `{path}` by NFS")]
@@ -60,6 +71,11 @@ impl FixtureError {
                 "does the file system of this kernel have these `options`? `dmesg` may say more".to_owned(),
             ),
             Self::NotInAGuest { .. } => Some("`--tier vm` runs it in a guest, which has a server".to_owned()),
+            Self::GroupNotInAGuest { .. } => Some("`--tier vm` runs it in a guest".to_owned()),
+            Self::Group { source: GroupError::Run { .. }, .. } => {
+                Some("is `lvm` installed (package lvm2)? A guest has the one of this machine".to_owned())
+            }
+            Self::Group { .. } => Some("`dmesg` may say more".to_owned()),
             Self::NoRoom { room, .. } => Some(format!("give the disks a `size`, {room} MiB in all at most")),
             Self::Make { .. } | Self::Thread(_) | Self::Export { .. } => None,
         }
@@ -70,6 +86,7 @@ impl FixtureError {
 #[derive(Debug, Default)]
 pub struct Fixtures {
     export: Option<NfsExport>,
+    groups: Vec<VolumeGroup>,
     disks: Vec<Filesystem>,
 }
 
@@ -85,6 +102,10 @@ impl Fixtures {
         let mut fixtures = Self::default();
         for (number, wanted) in manifest.disks.iter().enumerate() {
             fixtures.disks.push(disk(wanted, &image(layout, number), &place(&wanted.path))?);
+        }
+        for wanted in &manifest.volume_groups {
+            let image = group_image(layout, &wanted.name);
+            fixtures.groups.push(volume_group(&wanted.name, &image, wanted.bytes())?);
         }
         if let Some(path) = &manifest.nfs_export {
             fixtures.export = Some(export(place(path))?);
@@ -104,6 +125,9 @@ impl Fixtures {
     pub fn close(&mut self) -> Result<(), CloseError> {
         // An export may lie on a disk.
         let mut done = self.export.take().map_or(Ok(()), Guard::close);
+        while let Some(group) = self.groups.pop() {
+            done = done.and(group.close());
+        }
         // A disk may be mounted on another.
         while let Some(disk) = self.disks.pop() {
             done = done.and(disk.close());
@@ -124,6 +148,11 @@ fn image(layout: &Layout, number: usize) -> PathBuf {
     layout.state().join("disks").join(number.to_string())
 }
 
+/// The image of the disk of a volume group.
+fn group_image(layout: &Layout, name: &str) -> PathBuf {
+    layout.state().join("volume-groups").join(name)
+}
+
 /// The images are on the file system of the case's state. A driver that fills its disk must find the disk full, and not
 /// that file system. An image from before the power failed has its room already.
 fn check_room(manifest: &Manifest, layout: &Layout) -> Result<(), FixtureError> {
@@ -132,24 +161,42 @@ fn check_room(manifest: &Manifest, layout: &Layout) -> Result<(), FixtureError> 
     let found = nix::sys::statvfs::statvfs(state).map_err(failed)?;
     let room = (found.blocks_available() * found.fragment_size()) >> 20;
     let new = manifest.disks.iter().enumerate().filter(|(number, _)| !image(layout, *number).exists());
-    match new.map(|(_, disk)| disk.bytes()).sum::<u64>() >> 20 {
+    let groups = manifest.volume_groups.iter().filter(|group| !group_image(layout, &group.name).exists());
+    let new = new.map(|(_, disk)| disk.bytes()).chain(groups.map(|group| group.bytes()));
+    match new.sum::<u64>() >> 20 {
         wanted if wanted > room => Err(FixtureError::NoRoom { wanted, room }),
         _ => Ok(()),
     }
 }
 
-fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, FixtureError> {
-    let make = |path: &Path| {
-        let made = fs::create_dir_all(path);
-        made.map_err(|source| FixtureError::Make { path: path.to_owned(), source })
+/// Opens the image of a disk, made and sized if it is missing. Says whether it is new.
+fn open_image(image: &Path, bytes: u64) -> Result<(File, bool), FixtureError> {
+    let open = || {
+        image.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(image)?;
+        let is_new = file.metadata()?.len() == 0;
+        file.set_len(bytes)?;
+        Ok((file, is_new))
     };
-    image.parent().map_or(Ok(()), make)?;
-    make(target)?;
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(image);
-    let failed = |source| FixtureError::Make { path: image.to_owned(), source };
-    let file = opened.map_err(failed)?;
-    let is_new = file.metadata().map_err(failed)?.len() == 0;
-    file.set_len(wanted.bytes()).map_err(failed)?;
+    open().map_err(|source| FixtureError::Make { path: image.to_owned(), source })
+}
+
+fn volume_group(name: &str, image: &Path, bytes: u64) -> Result<VolumeGroup, FixtureError> {
+    if !facts::in_guest() {
+        return Err(FixtureError::GroupNotInAGuest { name: name.to_owned() });
+    }
+    let (file, is_new) = open_image(image, bytes)?;
+    let made = match is_new {
+        true => VolumeGroup::create(name, file),
+        false => VolumeGroup::activate(name, file),
+    };
+    made.map_err(|source| FixtureError::Group { name: name.to_owned(), source })
+}
+
+fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, FixtureError> {
+    let made = fs::create_dir_all(target);
+    made.map_err(|source| FixtureError::Make { path: target.to_owned(), source })?;
+    let (file, is_new) = open_image(image, wanted.bytes())?;
     let made = || {
         let device = LoopDevice::over(file, &LoopOptions::default())?;
         if is_new {
