@@ -342,6 +342,11 @@ async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
     request["capacityRange"] = json!({ "requiredBytes": TOO_LARGE.to_string() });
     let made = cx.call(CREATE, request).await?;
     cx.unmake(&made).await?;
+    if made.is_ok() && size_of(&made.part("/volume")) == 0 {
+        // It may not know how much its storage has.
+        cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
+        return Ok(());
+    }
     made.asked("of more bytes than there are").is("DRV-012", &["OutOfRange", "ResourceExhausted"])
 }
 
