@@ -13,7 +13,6 @@ const UNSCHEDULED: &str = "nothing chooses a node here; `nodeName` does";
 
 /// The fields by kind, with the reason.
 const NOT_HONOURED: &[(&str, &str, &str)] = &[
-    ("StorageClass", "/allowedTopologies", UNSCHEDULED),
     ("Pod", "/spec/nodeSelector", UNSCHEDULED),
     ("Pod", "/spec/affinity", UNSCHEDULED),
     ("Pod", "/spec/topologySpreadConstraints", UNSCHEDULED),

@@ -3,9 +3,10 @@
 use api::names::Namespaced;
 use api::object::Meta;
 use api::storage::{
-    AccessMode, AttributesClass, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate,
-    Class, Condition, CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy, LifecycleMode,
-    ModifyProgress, Modifying, NodeAffinity, PersistentSource, Requirement, Volume, VolumeMode,
+    AccessMode, AllowedValues, AttributesClass, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus,
+    ClaimTemplate, Class, Condition, CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy,
+    LifecycleMode, ModifyProgress, Modifying, NodeAffinity, PersistentSource, Requirement, Volume,
+    VolumeMode,
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -202,7 +203,14 @@ pub(super) fn class(class: storage::StorageClass, meta: Meta) -> Result<Class, B
         mount_options: class.mount_options.unwrap_or_default(),
         allow_expansion: class.allow_volume_expansion.unwrap_or_default(),
         wait_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+        allowed_topologies: class.allowed_topologies.into_iter().flatten().map(allowed_topology).collect(),
     })
+}
+
+fn allowed_topology(term: core::TopologySelectorTerm) -> Vec<AllowedValues> {
+    let allowed =
+        |one: core::TopologySelectorLabelRequirement| AllowedValues { key: one.key, values: one.values };
+    term.match_label_expressions.into_iter().flatten().map(allowed).collect()
 }
 
 pub(super) fn attributes_class(

@@ -304,6 +304,15 @@ pub struct Class {
     pub allow_expansion: bool,
     /// Whether a volume is made only once a pod wants it.
     pub wait_for_consumer: bool,
+    /// The places where its volumes may be made: in one of these, each key has one of its values. Empty: anywhere.
+    pub allowed_topologies: Vec<Vec<AllowedValues>>,
+}
+
+/// The values that a topology key may have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllowedValues {
+    pub key: String,
+    pub values: Vec<String>,
 }
 
 /// A class of attributes that a volume can change to while it is used.

@@ -251,6 +251,9 @@ fn class_body(class: &Class) -> Value {
     });
     set(&mut body, "parameters", Some(&class.parameters).filter(|all| !all.is_empty()));
     set(&mut body, "mountOptions", Some(&class.mount_options).filter(|all| !all.is_empty()));
+    let topologies = class.allowed_topologies.iter().map(|term| json!({ "matchLabelExpressions": term }));
+    let topologies: Vec<Value> = topologies.collect();
+    set(&mut body, "allowedTopologies", Some(topologies).filter(|all| !all.is_empty()));
     body
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::clock::TokioClock;
-use api::storage::{ClaimTemplate, NodeAffinity, Requirement};
+use api::storage::{AllowedValues, ClaimTemplate, NodeAffinity, Requirement};
 use api::{
     AccessMode, Bytes, Claim, ClaimPhase, Class, CsiNode, CsiNodeDriver, Meta, Node, Notification,
     PersistentSource, Pod, PodVolume, Secret, Sensitive, Volume, VolumeMode, VolumeSource,
@@ -228,6 +228,30 @@ async fn class_that_waits_makes_a_volume_where_the_first_pod_is() {
     let story = world.story().await;
     assert!(story.starts_with(r#"create pvc-uid-data of 5, {}, in {"zone": "a"}"#), "{story}");
     assert!(story.contains(r#"data Bound "pvc-uid-data" 5"#), "{story}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_is_made_in_a_place_that_its_class_allows() {
+    /// The events and calls for a claim of a pod in zone `a`.
+    async fn story(wait_for_consumer: bool, zones: &[&str]) -> String {
+        let world = World::new(ProvisionerConfig { topology: true, ..ProvisionerConfig::new(DRIVER) });
+        let values = zones.iter().map(|zone| (*zone).to_owned()).collect();
+        world.class(&[], |class| {
+            class.wait_for_consumer = wait_for_consumer;
+            class.allowed_topologies = vec![vec![AllowedValues { key: "zone".to_owned(), values }]];
+        });
+        world.register();
+        world.claim("data", |_| {});
+        world.pod("web", VolumeSource::Claim { claim: "data".to_owned(), read_only: false });
+        world.story().await
+    }
+    let made = story(false, &["b", "c"]).await;
+    assert!(made.contains(r#"create pvc-uid-data of 5, {}, in {"zone": "b"} or {"zone": "c"}"#), "{made}");
+    let made = story(true, &["0", "a"]).await;
+    assert!(made.contains(r#"create pvc-uid-data of 5, {}, in {"zone": "a"} or {"zone": "0"}"#), "{made}");
+    let refused = story(true, &["b"]).await;
+    assert!(refused.contains("ProvisioningFailed") && refused.contains("allowedTopologies"), "{refused}");
+    assert!(!refused.contains("create pvc-uid-data"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

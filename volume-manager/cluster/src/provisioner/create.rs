@@ -119,7 +119,7 @@ impl Hands {
             parameters: of_driver(&class.parameters).into_iter().collect(),
             secrets: secrets::read(&*self.api, provisioner_secret.as_ref()).await?,
             volume_content_source: content.clone(),
-            accessibility_requirements: self.requirement(claim).await?,
+            accessibility_requirements: self.requirement(claim, class).await?,
             mutable_parameters: self.mutable_parameters(claim).await?,
         };
         // Before the call: from then on there may be a volume, which the claim has to outlive.

@@ -1,7 +1,9 @@
 //! Topology: the accessibility requirement of CreateVolume, and the node affinity of the PersistentVolume.
 
-use api::storage::{NodeAffinity, Requirement};
-use api::{Claim, CsiNode, Key, Kind, Node};
+use std::collections::BTreeSet;
+
+use api::storage::{AllowedValues, NodeAffinity, Requirement};
+use api::{Claim, Class, CsiNode, Key, Kind, Node};
 use csi_proto::v1;
 
 use super::Hands;
@@ -10,21 +12,25 @@ use crate::found::find;
 use crate::{Trouble, annotations};
 
 impl Hands {
-    /// The accessibility requirement of CreateVolume: the places of all nodes with the driver, and as the first
-    /// preference that of the claim's selected node. `None` without topology.
+    /// The accessibility requirement of CreateVolume: the places that the class allows, or else those of all nodes with
+    /// the driver, and as the first preference that of the claim's selected node. `None` without topology.
     pub(super) async fn requirement(
         &self,
         claim: &Claim,
+        class: &Class,
     ) -> Result<Option<v1::TopologyRequirement>, Trouble> {
         if !self.config.topology {
             return Ok(None);
         }
-        let places = self.places.all().map_err(|(node, label)| unlabelled(&node, &label))?;
+        let places = match class.allowed_topologies.as_slice() {
+            [] => self.places.all().map_err(|(node, label)| unlabelled(&node, &label))?,
+            allowed => allowed.iter().flat_map(|term| places_of(term)).collect(),
+        };
         let first = match claim.meta.annotations.get(annotations::SELECTED_NODE) {
             Some(name) => {
                 let node = api::get::<CsiNode>(&*self.api, "", name).await?;
-                let place = self.place(&node).await?;
-                Some(place.ok_or_else(|| self.no_place(&node))?)
+                let place = self.place(&node).await?.ok_or_else(|| self.no_place(&node))?;
+                Some(preference(&places, &place).ok_or_else(|| not_allowed(name, &place))?)
             }
             None => places.first().cloned(),
         };
@@ -66,6 +72,32 @@ impl Hands {
     }
 }
 
+/// The places that a term of a class allows: one for each choice of values.
+fn places_of(term: &[AllowedValues]) -> Vec<Segments> {
+    term.iter().fold(vec![Segments::new()], |places, AllowedValues { key, values }| {
+        let with = |place: &Segments, value: &String| {
+            let mut place = place.clone();
+            place.insert(key.clone(), value.clone());
+            place
+        };
+        places.iter().flat_map(|place| values.iter().map(move |value| with(place, value))).collect()
+    })
+}
+
+/// The first of these places that a node is in.
+fn preference(places: &BTreeSet<Segments>, node: &Segments) -> Option<Segments> {
+    let has = |place: &&Segments| place.iter().all(|(key, value)| node.get(key) == Some(value));
+    places.iter().find(has).cloned()
+}
+
+fn not_allowed(node: &str, place: &Segments) -> Trouble {
+    let reason = format!(
+        "error generating accessibility requirements: selected node {node:?} is in {place:?}, which `allowedTopologies` of the \
+         class does not have"
+    );
+    Trouble::unfit(reason)
+}
+
 fn unlabelled(node: &str, label: &str) -> Trouble {
     Trouble::until(Key::cluster(Kind::Node, node), format!("node {node:?} has no label {label:?}"))
 }
@@ -83,4 +115,35 @@ pub(super) fn affinity(places: &[v1::Topology]) -> Option<NodeAffinity> {
     };
     let terms: Vec<_> = places.iter().map(term).collect();
     (!terms.is_empty()).then_some(NodeAffinity { terms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(segments: &[(&str, &str)]) -> Segments {
+        segments.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn allowed(key: &str, values: &[&str]) -> AllowedValues {
+        AllowedValues {
+            key: key.to_owned(),
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn term_of_a_class_allows_each_choice_of_its_values() {
+        let places = places_of(&[allowed("region", &["r"]), allowed("zone", &["a", "b"])]);
+        let both = [place(&[("region", "r"), ("zone", "a")]), place(&[("region", "r"), ("zone", "b")])];
+        assert_eq!(places, both);
+    }
+
+    #[test]
+    fn preferred_is_the_place_that_the_node_is_in() {
+        let places: BTreeSet<Segments> = ["a", "b"].map(|zone| place(&[("zone", zone)])).into();
+        let node = place(&[("zone", "b"), ("rack", "7")]);
+        assert_eq!(preference(&places, &node), Some(place(&[("zone", "b")])));
+        assert_eq!(preference(&places, &place(&[("zone", "c")])), None);
+    }
 }
