@@ -24,6 +24,32 @@ pub(crate) struct ControllerService {
     pub(crate) driver: Arc<Driver>,
 }
 
+/// The caller of CreateVolume, who may give up.
+struct Caller {
+    driver: Arc<Driver>,
+    name: String,
+    waits: bool,
+}
+
+impl Caller {
+    fn got_its_answer(mut self) {
+        self.waits = false;
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.waits {
+            self.driver.remember(&gave_up(&self.name));
+        }
+    }
+}
+
+/// The driver's note, for a sabotage, that nobody waits for a volume of this name.
+fn gave_up(name: &str) -> String {
+    format!("nobody waits for {name}")
+}
+
 impl ControllerService {
     async fn run<T: Send + 'static>(
         &self,
@@ -43,7 +69,12 @@ impl Controller for ControllerService {
         request: Request<v1::CreateVolumeRequest>,
     ) -> Result<Response<v1::CreateVolumeResponse>, Status> {
         let request = request.into_inner();
-        self.run(Ability::CreateDeleteVolume, move |driver| driver.create_volume(&request)).await
+        // The sabotage acts in the copy.
+        let caller = Caller { driver: Arc::clone(&self.driver), name: request.name.clone(), waits: true };
+        let created =
+            self.run(Ability::CreateDeleteVolume, move |driver| driver.create_volume(&request)).await;
+        caller.got_its_answer();
+        created
     }
 
     async fn delete_volume(

@@ -144,6 +144,12 @@ impl Driver {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains(thing)
     }
 
+    /// The rests of what was remembered with this beginning.
+    pub(crate) fn remembered_after(&self, beginning: &str) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().filter_map(|thing| thing.strip_prefix(beginning)).map(str::to_owned).collect()
+    }
+
     /// Whether a volume was detached since the driver started.
     pub(crate) fn has_detached(&self) -> bool {
         self.has_seen("a detached volume")

@@ -146,7 +146,10 @@ impl Driver {
             group.snapshots.iter().filter_map(|id| books.snapshots.get(id).cloned()).collect::<Vec<_>>()
         })?;
         for snapshot in snapshots {
-            if self.breaks(Sabotage::GroupDeleteKeepsSnapshots) {
+            let is_orphan = self.journal.read(|books| !books.volumes.contains_key(&snapshot.source))?;
+            let keeps = self.breaks(Sabotage::GroupDeleteKeepsSnapshots)
+                || is_orphan && self.breaks(Sabotage::GroupDeleteKeepsOrphans);
+            if keeps {
                 let freed = Snapshot { group: None, ..snapshot };
                 self.journal.transact(|_| Ok::<_, Status>((vec![Entry::Snapshot(Box::new(freed))], ())))?;
                 continue;

@@ -55,7 +55,9 @@ impl Node for NodeService {
     ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
         self.driver.must_be_able(Ability::StageUnstage)?;
         let request = request.into_inner();
-        self.run(move |node| node.stage(&request)).await
+        let staged = self.run(move |node| node.stage(&request)).await;
+        // The sabotage acts elsewhere.
+        staged.inspect_err(|_| self.driver.remember("a failed stage"))
     }
 
     async fn node_unstage_volume(
@@ -113,6 +115,11 @@ impl Node for NodeService {
         let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_node());
         let capabilities = types
             .filter(|kind| !flaps || *kind != rpc::Type::StageUnstageVolume)
+            .filter(|kind| {
+                let drops = self.driver.breaks(Sabotage::FailedStageDropsCapability)
+                    && self.driver.has_seen("a failed stage");
+                *kind != rpc::Type::GetVolumeStats || !drops
+            })
             .filter(|kind| {
                 let hides = [Sabotage::ExpandLeftToNobody, Sabotage::ExpansionWithoutCall];
                 *kind != rpc::Type::ExpandVolume || !hides.into_iter().any(|one| self.driver.breaks(one))

@@ -76,6 +76,10 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
         let failed = |status: tonic::Status| anyhow::anyhow!("cannot unmount: {}", status.message());
         leaving.iter().try_for_each(|service| service.unmount_targets().map_err(failed))?;
     }
+    if ending.breaks(Sabotage::TerminatedForgetsTargets) {
+        let forgotten = ending.journal.read(|books| rewritten(books, |volume| volume.targets.clear()))?;
+        ending.journal.transact(|_| Ok::<_, crate::journal::JournalError>((forgotten, ())))?;
+    }
     for (_, endpoint) in &nodes {
         drop(std::fs::remove_file(endpoint));
     }
@@ -95,13 +99,19 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 type Rewrite = fn(&Books) -> Vec<Entry>;
 
 /// The records that a restarted driver overwrites, by sabotage.
-const FORGOTTEN: [(Sabotage, Rewrite); 8] = [
+const FORGOTTEN: [(Sabotage, Rewrite); 9] = [
     (Sabotage::RestartForgetsSnapshots, |books| {
         books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
     }),
     (Sabotage::RestartForgetsGroups, |books| books.groups.keys().cloned().map(Entry::GroupGone).collect()),
     (Sabotage::RestartForgetsPublished, |books| {
         rewritten(books, |volume| volume.targets = Default::default())
+    }),
+    (Sabotage::RestartKeepsOneTarget, |books| {
+        rewritten(books, |volume| {
+            let first = volume.targets.keys().next().cloned();
+            volume.targets.retain(|path, _| Some(path) == first.as_ref());
+        })
     }),
     (Sabotage::RestartForgetsAttached, |books| {
         rewritten(books, |volume| volume.attached = Default::default())

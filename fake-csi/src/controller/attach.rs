@@ -52,6 +52,10 @@ impl Driver {
                 self.remember(&attached_again(&volume.id));
                 return Ok((Vec::new(), attachment.generation));
             }
+            let was_detached = self.has_seen(&detached_from_all(&volume.id));
+            if request.readonly && was_detached && self.breaks(Sabotage::DetachFromAllKeepsMode) {
+                return Err(Status::already_exists("the volume is published for writing"));
+            }
             self.may_attach(books, volume, node, &capability)?;
             if request.readonly {
                 self.remember(&attached_read_only(&volume.id));
@@ -78,6 +82,10 @@ impl Driver {
             validate::required("node_id", &request.node_id)?;
         }
         let from_all = request.node_id.is_empty() && self.breaks(Sabotage::DetachFromAllKeepsPlace);
+        if request.node_id.is_empty() {
+            // The sabotage acts elsewhere.
+            self.remember(&detached_from_all(&request.volume_id));
+        }
         if from_all || self.breaks(Sabotage::DetachKeepsPlace) {
             // The sabotages act elsewhere.
             self.remember("a detached volume");
@@ -158,6 +166,11 @@ fn attached_again(volume: &str) -> String {
 /// The driver's note, for a sabotage, that a volume was attached read-only.
 pub(crate) fn attached_read_only(volume: &str) -> String {
     format!("{volume} is attached read-only")
+}
+
+/// The driver's note, for a sabotage, that a volume was detached without a node.
+fn detached_from_all(volume: &str) -> String {
+    format!("{volume} is detached from all nodes")
 }
 
 fn node_id(value: &str) -> Result<(), Status> {

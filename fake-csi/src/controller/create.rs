@@ -101,11 +101,25 @@ impl Driver {
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
         validate::map("secrets", &request.secrets)?;
-        let bounds = range(request.capacity_range.as_ref())?;
+        let bounds = range(request.capacity_range.as_ref()).map_err(|refused| {
+            match self.breaks(Sabotage::SecretsInRangeErrors) {
+                true => Status::out_of_range(format!("{} with {:?}", refused.message(), request.secrets)),
+                false => refused,
+            }
+        })?;
         if !self.breaks(Sabotage::CreateDropsParameters) {
             super::expand::check_mutable(&request.mutable_parameters)?;
         }
         let source = self.source_of(request.volume_content_source.as_ref())?;
+        let is_gone = |id: &str| self.has_seen(&format!("deleted: {id}"));
+        let source =
+            source.filter(|source| !(self.breaks(Sabotage::CloneOfDeletedIsEmpty) && is_gone(source.id())));
+        if let Some(source) = &source
+            && self.has_seen(&format!("refused copy of {}", source.id()))
+            && self.breaks(Sabotage::RefusedRestoreSpoilsSnapshot)
+        {
+            return Err(Status::unknown("the source is not ready to use"));
+        }
         Ok(Wanted { request, capabilities, source, bounds })
     }
 
@@ -396,7 +410,8 @@ impl Driver {
                     smallest_for(backing, capabilities, &self.options.fs_type),
                     origin.as_ref(),
                 )
-                .or_else(|refused| self.remembered_size(&request.name, refused))?,
+                .or_else(|refused| self.remembered_size(&request.name, refused))
+                .inspect_err(|_| self.spoil_source(wanted))?,
             backing,
             capabilities: capabilities.clone(),
             parameters: request.parameters.clone(),
@@ -431,6 +446,11 @@ impl Driver {
                 && !capability.mode.is_read_only()
         };
         if capabilities.iter().any(multi_writer) { Backing::Shared } else { self.options.backing }
+    }
+
+    /// Notes, for a sabotage, that a copy of the source was refused.
+    fn spoil_source(&self, wanted: &Wanted<'_>) {
+        wanted.source.iter().for_each(|source| self.remember(&format!("refused copy of {}", source.id())));
     }
 
     fn capacity_within(
@@ -491,6 +511,9 @@ impl Driver {
         let Some(requirement) = requirement.filter(|_| self.can(Ability::Topology)) else {
             return Ok(first());
         };
+        if requirement.preferred.is_empty() && self.breaks(Sabotage::TopologyNeedsPreferred) {
+            return Err(Status::resource_exhausted("no node is in a preferred zone"));
+        }
         let places = || requirement.preferred.iter().chain(&requirement.requisite);
         if places().next().is_none() || self.breaks(Sabotage::CreateIgnoresTopology) {
             return Ok(first());

@@ -52,6 +52,12 @@ impl Driver {
             Ok::<_, Status>((vec![Entry::Volume(Box::new(doomed.clone()))], Some(doomed)))
         })?;
         let Some(volume) = doomed else { return Ok(v1::DeleteVolumeResponse {}) };
+        // The sabotages act elsewhere, and on what was seen in the volume.
+        self.remember(&format!("deleted: {}", volume.id));
+        if self.breaks(Sabotage::DeleteFollowsLinks) {
+            let linked = self.remembered_after(&format!("link in {}: ", volume.id));
+            linked.iter().for_each(|path| drop(fs::remove_dir_all(path)));
+        }
         if self.breaks(Sabotage::SnapshotDiesWithSource) {
             let snapshots = self.journal.read(|books| books.snapshots.clone())?;
             let taken = snapshots.values().filter(|snapshot| snapshot.source == volume.id);

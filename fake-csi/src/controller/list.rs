@@ -106,7 +106,10 @@ impl Driver {
         }
         Ok(v1::GetCapacityResponse {
             available_capacity: signed(self.options.capacity.saturating_sub(used)),
-            maximum_volume_size: Some(signed(self.options.capacity)),
+            maximum_volume_size: Some(match self.breaks(Sabotage::CapacityMaximumTooSmall) {
+                true => signed(self.options.capacity & u64::from(u32::MAX)),
+                false => signed(self.options.capacity),
+            }),
             minimum_volume_size: Some(match self.breaks(Sabotage::CapacityMinimumTooLarge) {
                 true => signed(self.options.capacity + 1),
                 false => signed(super::create::SMALLEST),

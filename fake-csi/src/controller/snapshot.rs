@@ -44,6 +44,10 @@ impl Driver {
             std::thread::sleep(std::time::Duration::from_millis(30));
             !found
         };
+        let was_refused = self.has_seen(&format!("refused: {}", request.name));
+        if was_refused && self.breaks(Sabotage::RefusedSnapshotKeepsClaim) {
+            return Err(Status::aborted("a snapshot of this name is being taken"));
+        }
         let (snapshot, volume) = self.journal.transact(|books| {
             if let Some(deleted) =
                 self.grave_of(&request.name).filter(|one| one.source == request.source_volume_id)
@@ -59,13 +63,27 @@ impl Driver {
             let same_name = books.snapshots.values().find(is_same);
             if let Some(snapshot) = same_name {
                 if snapshot.source != request.source_volume_id {
+                    // The sabotage acts at the next call.
+                    self.remember(&format!("refused: {}", request.name));
                     return Err(Status::already_exists("a snapshot of this name is of another volume"));
                 }
                 if snapshot.created && !self.breaks(Sabotage::SnapshotIsTakenAnew) {
-                    return Ok((Vec::new(), (snapshot.clone(), None)));
+                    let mut snapshot = snapshot.clone();
+                    if self.breaks(Sabotage::SnapshotSizeFollowsVolume) {
+                        let volume = books.volumes.get(&snapshot.source);
+                        snapshot.size = volume.map_or(snapshot.size, |volume| volume.capacity);
+                    }
+                    return Ok((Vec::new(), (snapshot, None)));
                 }
             }
-            let volume = find_volume(books, &request.source_volume_id)?;
+            let found = find_volume(books, &request.source_volume_id);
+            if found.is_err()
+                && self.breaks(Sabotage::SnapshotOfNothingIsKept)
+                && !self.is_first(&request.name)
+            {
+                return Ok((Vec::new(), (of_nothing(&request.name, &request.source_volume_id), None)));
+            }
+            let volume = found?;
             let mut snapshot =
                 same_name.cloned().unwrap_or_else(|| design(books.next, &request.name, &volume));
             if self.breaks(Sabotage::SnapshotIdIsACount) && same_name.is_none() {
@@ -167,7 +185,9 @@ impl Driver {
                 && (request.source_volume_id.is_empty() || snapshot.source == request.source_volume_id)
         };
         let is_whole = request.snapshot_id.is_empty() && request.source_volume_id.is_empty();
-        let drops_orphans = is_whole && self.breaks(Sabotage::ListDropsOrphans);
+        let needs_source =
+            !request.source_volume_id.is_empty() && self.breaks(Sabotage::ListSnapshotsNeedsSource);
+        let drops_orphans = needs_source || is_whole && self.breaks(Sabotage::ListDropsOrphans);
         let (mut snapshots, next) = self.journal.read(|books| {
             let is_kept =
                 |snapshot: &&Snapshot| !drops_orphans || books.volumes.contains_key(&snapshot.source);
@@ -327,6 +347,23 @@ pub(crate) fn design(number: u64, name: &str, volume: &Volume) -> Snapshot {
         nanos: i32::try_from(now.subsec_nanos()).unwrap_or_default(),
         group: None,
         created: false,
+    }
+}
+
+/// The bug: a snapshot of a volume that does not exist.
+fn of_nothing(name: &str, source: &str) -> Snapshot {
+    Snapshot {
+        number: 0,
+        id: format!("snap-of-{name}"),
+        name: name.to_owned(),
+        source: source.to_owned(),
+        size: 0,
+        backing: Backing::Directory,
+        format: None,
+        seconds: 0,
+        nanos: 0,
+        group: None,
+        created: true,
     }
 }
 

@@ -118,7 +118,14 @@ impl Driver {
             let linked = std::fs::hard_link(&from, &to);
             return Ok(linked.map_err(|source| KernelError::path("link", &to, source))?);
         }
-        copy::image(&from, &to)?;
+        if self.breaks(Sabotage::CloneCutOffStaysEmpty) {
+            // Long enough to be given up.
+            std::thread::sleep(std::time::Duration::from_millis(40));
+        }
+        match self.has_seen(&super::gave_up(&volume.name)) && self.breaks(Sabotage::CloneCutOffStaysEmpty) {
+            true => self.empty_contents(volume)?,
+            false => copy::image(&from, &to)?,
+        }
         if self.breaks(Sabotage::RestoreUsesUpSnapshot) && matches!(source, Source::Snapshot(_)) {
             copy::remove(&from)?;
         }

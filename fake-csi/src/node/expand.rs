@@ -48,6 +48,10 @@ impl NodeService {
             // Without ControllerExpandVolume the node also grows the image.
             volume = self.driver.grow_contents(&volume, required.next_multiple_of(4096))?;
         }
+        if required > 0 && required < volume.capacity && self.driver.breaks(Sabotage::NodeGrowthShrinksRecord)
+        {
+            self.driver.update_volume(&volume.id, |volume| volume.capacity = required)?;
+        }
         if required > volume.capacity || limit.is_some_and(|limit| limit < volume.capacity) {
             let message = format!("the volume has {} bytes; the controller expands it", volume.capacity);
             return Err(Status::out_of_range(message));

@@ -91,6 +91,10 @@ impl NodeService {
         staging_path: Option<PathBuf>,
     ) -> Result<(), Status> {
         self.may_use(volume, &capability, &request.publish_context)?;
+        let was_refused = self.driver.has_seen(&super::stage::refused_unstage(&volume.id));
+        if was_refused && self.driver.breaks(Sabotage::RefusedUnstageForgets) {
+            return Err(Status::failed_precondition("the volume is not staged"));
+        }
         // A volume that is attached read-only is published read-only.
         let is_attached_readonly =
             volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly)
@@ -178,6 +182,11 @@ impl NodeService {
                 self.driver.update_volume(&volume.id, |volume| drop(volume.targets.pop_first()))?;
             }
             None => {}
+        }
+        if self.driver.breaks(Sabotage::UnpublishForgetsLongerPaths) {
+            self.driver.update_volume(&volume.id, |volume| {
+                volume.targets.retain(|other, _| !other.to_string_lossy().starts_with(&request.target_path));
+            })?;
         }
         self.release_private_staging(&volume.id)?;
         Ok(v1::NodeUnpublishVolumeResponse {})
@@ -304,6 +313,11 @@ impl NodeService {
         };
         let is_refused_again = self.driver.breaks(Sabotage::SingleWriterPublishedOnce);
         let has_target = volume.targets.keys().any(|other| other != path || is_refused_again);
+        if has_one_target && has_target && self.driver.breaks(Sabotage::SingleWriterCheckedLate) {
+            drop(std::fs::create_dir_all(path));
+            let first = volume.targets_on(&self.name).map(|(other, _)| other).find(|other| *other != path);
+            first.map_or(Ok(()), |first| mount::bind(first, path, nix::mount::MsFlags::empty()))?;
+        }
         if has_one_target && has_target {
             return Err(Status::failed_precondition("the volume is published to its only writer elsewhere"));
         }

@@ -365,11 +365,18 @@ impl NodeService {
             let is_remembered = !target.finished && self.driver.breaks(Sabotage::PublishRemembersFailure);
             if is_remembered || target.finished && self.is_shown(volume, path, target)? {
                 let message = format!("the volume is still published at `{}`", path.display());
+                // The sabotage acts at the next publish.
+                self.driver.remember(&refused_unstage(&volume.id));
                 return Err(Status::failed_precondition(message));
             }
         }
         Ok(())
     }
+}
+
+/// The driver's note, for a sabotage, that a published volume was not unstaged.
+pub(super) fn refused_unstage(volume: &str) -> String {
+    format!("{volume} was not unstaged")
 }
 
 /// Writes each byte of a file once more, and keeps its time.

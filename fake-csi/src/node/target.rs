@@ -59,7 +59,7 @@ impl NodeService {
             }
         })?;
         if !self.driver.breaks(Sabotage::UnpublishLeavesMount) {
-            self.spoil_unpublish(path)?;
+            self.spoil_unpublish(volume, path)?;
             if self.driver.breaks(Sabotage::UnpublishRemovesAll) && mount::is_mount_point(path)? {
                 mount::unmount_one(path, MntFlags::empty())?;
                 drop(fs::remove_dir_all(path));
@@ -92,7 +92,7 @@ impl NodeService {
     }
 
     /// Sabotages that damage more than the target.
-    fn spoil_unpublish(&self, path: &Path) -> Result<(), Status> {
+    fn spoil_unpublish(&self, volume: &Volume, path: &Path) -> Result<(), Status> {
         let files = |directory: &Path| {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect::<Vec<_>>()
@@ -105,7 +105,15 @@ impl NodeService {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        if self.driver.breaks(Sabotage::UnpublishDeletesData) {
+        if self.driver.breaks(Sabotage::DeleteFollowsLinks) {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+            let linked =
+                entries.filter(|entry| entry.is_symlink()).filter_map(|link| fs::canonicalize(link).ok());
+            linked.for_each(|to| self.driver.remember(&format!("link in {}: {}", volume.id, to.display())));
+        }
+        let is_taken_for_inline =
+            volume.name.starts_with("csi-") && self.driver.breaks(Sabotage::NamesTakenForInline);
+        if is_taken_for_inline || self.driver.breaks(Sabotage::UnpublishDeletesData) {
             files(path).iter().for_each(|file| drop(fs::remove_file(file)));
         }
         if self.driver.breaks(Sabotage::UnpublishRemovesSiblings)

@@ -364,7 +364,7 @@ async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
 /// NodeUnstageVolume refuses a volume that is published.
 ///
 /// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
-#[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
+#[case(needs = [StageUnstage, Filesystem, Root, Persistent], judges = ["DRV-045"])]
 async fn published_volume_is_not_unstaged(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -376,6 +376,13 @@ async fn published_volume_is_not_unstaged(cx: &mut Cx) -> Result {
     // A driver may unstage it all the same. Then the target has nothing to read.
     if !answer.is_ok() {
         web.reads("/data/greeting", "still mine").await?;
+        let published = cx.last_request("NodePublishVolume")?;
+        let again = cx.call("NodePublishVolume", published).await?;
+        let cause = format!(
+            "NodeUnstageVolume refused a volume that is published, and NodePublishVolume answered {} when it was repeated.",
+            again.code()
+        );
+        cx.keeps("DRV-045", "NodeUnstageVolume", again.is_ok(), &cause)?;
     }
     web.stop().await
 }
@@ -393,6 +400,16 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
         let cause = "ControllerUnpublishVolume without a node answered OK, and ListVolumes says that the volume is published.";
         let is_published = cx.published_nodes(&data).await?.iter().any(|nodes| !nodes.is_empty());
         cx.keeps("DRV-034", "ControllerUnpublishVolume", !is_published, cause)?;
+    }
+    if cx.controller_can("PUBLISH_READONLY") {
+        // An attachment for writing that is still there is incompatible with this one.
+        let mut read_only = cx.attach_request(&data).await?;
+        read_only["readonly"] = json!(true);
+        let undo = detach_of(&read_only);
+        let attached = cx.call("ControllerPublishVolume", read_only).await?;
+        let cause = "ControllerUnpublishVolume without a node answered OK, and ControllerPublishVolume finds the volume attached as it was before.";
+        cx.keeps("DRV-034", "ControllerUnpublishVolume", attached.code() != "AlreadyExists", cause)?;
+        cx.call("ControllerUnpublishVolume", undo).await?.succeeds()?;
     }
     node.attach_again().await
 }

@@ -113,6 +113,29 @@ async fn smallest_size_is_that_of_a_volume(cx: &mut Cx) -> Result {
     cx.keeps("DRV-026", "GetCapacity", smallest <= cx.size(&one), &cause)
 }
 
+/// The largest size that GetCapacity answers is no smaller than a volume that was made with the same parameters.
+///
+/// CSI, GetCapacityResponse.maximum_volume_size: the largest size to create a volume with the same parameters.
+#[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
+async fn largest_size_is_not_below_that_of_a_volume(cx: &mut Cx) -> Result {
+    // GetCapacity is called with the parameters of the last created volume.
+    let one = cx.volume("one").create().await?;
+    let answer = cx.capacity()?.await?;
+    answer.is_implemented()?;
+    answer.succeeds()?;
+    // A field of its own type: zero is a size, and no answer is none.
+    if !answer.has("/maximumVolumeSize") {
+        cx.not_tried("DRV-026", "the driver answers no `maximum_volume_size`");
+        return Ok(());
+    }
+    let largest: u64 = answer.text("/maximumVolumeSize").parse().unwrap_or(0);
+    let cause = format!(
+        "GetCapacity answered a maximum_volume_size of {largest} bytes, and there is a volume of {} bytes with the same parameters.",
+        cx.size(&one)
+    );
+    cx.keeps("DRV-026", "GetCapacity", largest >= cx.size(&one), &cause)
+}
+
 /// A volume of more than 4 GiB has the size that was asked for, and not the rest of a division by 4 GiB.
 ///
 /// CSI, CapacityRange.required_bytes: "Volume MUST be at least this big."

@@ -1,5 +1,7 @@
 //! Copies of volumes, from a volume or from a snapshot: their data, their size, and their use beside the source.
 
+use std::time::Duration;
+
 use super::used_and_detached;
 use crate::prelude::*;
 
@@ -131,7 +133,7 @@ async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
 /// A copy that is asked to be smaller than its source is refused, or is as large as its source.
 ///
 /// CSI, Snapshot.size_bytes: the size of the volume MUST NOT be less than the size of the source snapshot.
-#[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-149", "DRV-014"], driver = Shared)]
 async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").size(2 * cx.ordinary_size()).create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
@@ -141,7 +143,10 @@ async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
     }
     let wanted = cx.volume("copy").restored_from(&snapshot).size(cx.ordinary_size());
     let Ok(copy) = wanted.create_if_supported().await? else {
-        return cx.keeps("DRV-149", "CreateVolume", true, "");
+        cx.keeps("DRV-149", "CreateVolume", true, "")?;
+        let whole = cx.volume("whole").restored_from(&snapshot).create_if_supported().await?;
+        let cause = "CreateVolume from a snapshot is refused since one that asked for less than the snapshot has was refused.";
+        return cx.keeps("DRV-014", "CreateVolume", whole.is_ok(), cause);
     };
     let stated: u64 = snapshot.said["sizeBytes"].as_str().unwrap_or("0").parse()?;
     let cause = format!(
@@ -298,6 +303,44 @@ async fn source_in_use_is_unpublished_after_it_was_cloned(cx: &mut Cx) -> Result
     node.tear_down("web").await
 }
 
+/// A copy that was cut off by its caller has all that its source has when it is asked for again.
+///
+/// CSI, CreateVolume: this operation MUST be idempotent. 'Timeouts': the CO may retry a call that it cancelled.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+async fn copy_that_was_cut_off_is_whole(cx: &mut Cx) -> Result {
+    /// What a copy takes some time for.
+    const BYTES: usize = 24 << 20;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    std::fs::write(node.target("web").join("large"), vec![7; BYTES])?;
+    node.writes(&node.target("web"), "last").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let source = json!({ "volume": { "volumeId": cx.handle(&data) } });
+    for (name, after) in [("soon", 4), ("late", 16), ("later", 64)] {
+        let mut request = cx.create_request(name)?;
+        request["volumeContentSource"] = source.clone();
+        let call = || -> Call { Box::pin(cx.call("CreateVolume", request.clone())) };
+        cx.cancels(call(), Duration::from_millis(after)).await;
+        let made = cx.until_ok(&call).await?.asked("of a copy that was cut off");
+        made.succeeds()?;
+        let copy = cx.node_calls_of(&made, &data).await?;
+        let target = copy.target("web");
+        let refusal = copy.refusal("web").await?;
+        let length = std::fs::metadata(target.join("large")).map_or(0, |found| found.len());
+        let is_whole =
+            refusal.is_none() && length == BYTES as u64 && copy.has_copied(&target, &node, "last").await?;
+        drop(copy.unpublish("web").await?);
+        drop(copy.unstage().await?);
+        copy.detach().await?;
+        cx.unmake(&made).await?;
+        let cause = "CreateVolume of a copy that its caller had cut off answered OK when it was repeated, and the copy lacks what its source has.";
+        cx.keeps("DRV-014", "CreateVolume", is_whole, cause)?;
+    }
+    Ok(())
+}
+
 /// A copy of a volume that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.
@@ -305,7 +348,13 @@ async fn source_in_use_is_unpublished_after_it_was_cloned(cx: &mut Cx) -> Result
 async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let (unknown, codes) = cx.unknown_volume();
     let made = cx.volume("copy").copy_of_id(&unknown).create_if_supported().await?;
-    is_refused(cx, made, codes, "volume")
+    is_refused(cx, made, codes, "volume")?;
+    // An id of the driver's own form, which it has to look up.
+    let gone = cx.volume("gone").create().await?;
+    let id = cx.handle(&gone);
+    cx.delete_volume(&gone).await?.succeeds()?;
+    let made = cx.volume("late").copy_of_id(&id).create_if_supported().await?;
+    is_refused(cx, made, &["NotFound"], "volume")
 }
 
 /// A copy that could not be made leaves nothing in the driver's directory.

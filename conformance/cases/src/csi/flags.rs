@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A volume for a single writer is published at one target only.
 ///
 /// CSI, NodePublishVolume: FAILED_PRECONDITION for a second target of a volume with SINGLE_NODE_SINGLE_WRITER.
-#[case(needs = [Filesystem, Creates, Root], driver = Shared)]
+#[case(needs = [Filesystem, Creates, Root], judges = ["DRV-045", "DRV-060"], driver = Shared)]
 async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     if !cx.distinguishes_writers() {
         cx.not_tried("DRV-059", "the driver does not report SINGLE_NODE_MULTI_WRITER");
@@ -20,6 +20,15 @@ async fn single_writer_has_one_target(cx: &mut Cx) -> Result {
     answer.is("DRV-059", &["FailedPrecondition"])?;
     if answer.is_ok() {
         node.undo_publish("other").await?;
+    } else {
+        let cause = "NodePublishVolume refused a second target of a volume for a single writer, and mounted the volume there.";
+        let is_free = node.mounts_at(&node.target("other"))?.is_empty();
+        cx.keeps("DRV-045", "NodePublishVolume", is_free, cause)?;
+        // A caller that does not know how it ended undoes it.
+        drop(node.unpublish("other").await?);
+        let cause = "NodeUnpublishVolume, after a NodePublishVolume that was refused, answered OK, and the target is still mounted.";
+        let is_free = node.mounts_at(&node.target("other"))?.is_empty();
+        cx.keeps("DRV-060", "NodeUnpublishVolume", is_free, cause)?;
     }
     node.tear_down("web").await
 }

@@ -299,6 +299,28 @@ async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
     again.is("DRV-142", &["OK"])
 }
 
+/// The snapshots of a group are deleted with it also when their volumes were deleted before.
+///
+/// CSI, DeleteVolumeGroupSnapshot: deletes the group as well as all individual snapshots that are part of it.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes, ListsSnapshots], driver = Shared)]
+async fn group_goes_after_its_volumes(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let snapshots = ids(&group);
+    let members: Vec<String> = snapshots.iter().cloned().collect();
+    for volume in [&one, &two] {
+        // A driver may refuse to delete a volume that has a snapshot.
+        drop(cx.delete_volume(volume).await?);
+    }
+    cx.delete_group(group.text("/groupSnapshot/groupSnapshotId"), &members).await?.succeeds()?;
+    for snapshot in &snapshots {
+        let listed = cx.call("ListSnapshots", json!({ "snapshotId": snapshot })).await?;
+        let cause = "DeleteVolumeGroupSnapshot answered OK, but a snapshot of the group, whose volume was deleted before, still exists.";
+        cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", listed.list("/entries").is_empty(), cause)?;
+    }
+    Ok(())
+}
+
 /// A deleted group leaves no file in the driver's directory.
 ///
 /// CSI, DeleteVolumeGroupSnapshot: a file of a group that is in no books any more cannot be deleted by a call.

@@ -195,6 +195,15 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
     if on_node && cx.grows_on_node() && node.grow_on_node("web", new).await?.is_ok() {
         let again = node.grow_on_node("web", new).await?.asked("to the size that the volume has");
         again.is("DRV-083", &["OK"])?;
+        // It may refuse to: what counts is the size of the volume afterwards.
+        drop(node.grow_on_node("web", old).await?);
+        let size =
+            |volume: &serde_json::Value| volume["capacityBytes"].as_str().and_then(|size| size.parse().ok());
+        let sizes: Vec<u64> = cx.descriptions_of(&data).await?.iter().filter_map(size).collect();
+        let is_kept = sizes.into_iter().all(|size| size == 0 || size >= new);
+        let cause =
+            "NodeExpandVolume to a size that the volume exceeds made the controller report a smaller volume.";
+        cx.keeps("DRV-111", "NodeExpandVolume", is_kept, cause)?;
     }
     node.tear_down("web").await
 }

@@ -131,14 +131,15 @@ async fn larger_copy_is_told_as_it_was_created(cx: &mut Cx) -> Result {
 }
 
 async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
-    let entries = cx.descriptions_of(volume).await?;
+    let entries = cx.entries_of(volume).await?;
     if entries.is_empty() {
         cx.not_tried("DRV-111", "the controller reports no single volumes");
     }
-    for entry in entries {
-        let other = "ControllerGetVolume answered another volume than it was asked for.";
-        cx.keeps("DRV-111", "ControllerGetVolume", entry["volumeId"] == created["volumeId"], other)?;
-        keeps_answer(cx, "ListVolumes", created, &entry)?;
+    for (method, entry) in entries {
+        let entry = &entry["volume"];
+        let other = format!("{method} answered another volume than it was asked for.");
+        cx.keeps("DRV-111", method, entry["volumeId"] == created["volumeId"], &other)?;
+        keeps_answer(cx, method, created, entry)?;
     }
     Ok(())
 }

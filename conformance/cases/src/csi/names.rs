@@ -330,6 +330,40 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
     cx.keeps("DRV-189", CREATE, failed.is_empty(), &cause)
 }
 
+/// A volume keeps its data whatever its name begins with.
+///
+/// CSI, CreateVolume, name: the suggested name for the storage space. A driver may not take it for a mark of its own.
+#[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
+async fn name_that_looks_like_a_mark_keeps_its_data(cx: &mut Cx) -> Result {
+    /// Names of inline volumes, snapshots and the like begin so in one driver or another.
+    const MARKS: [&str; 5] = ["csi-", "ephemeral-", "snapshot-", "archived-", "tmp-"];
+    let data = cx.volume("data").create().await?;
+    let mut request = cx.last_request(CREATE)?;
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    for mark in MARKS {
+        request["name"] = json!(format!("{mark}{name}"));
+        let made = cx.call(CREATE, request.clone()).await?;
+        if !made.is_ok() {
+            continue;
+        }
+        let node = cx.node_calls_of(&made, &data).await?;
+        let target = node.target("web");
+        node.set_up("web").await?;
+        node.writes(&target, "kept").await?;
+        node.tear_down("web").await?;
+        let is_kept = node.refusal("web").await?.is_none() && node.has(&target, "kept").await?;
+        drop(node.unpublish("web").await?);
+        drop(node.unstage().await?);
+        node.detach().await?;
+        cx.unmake(&made).await?;
+        let cause = format!(
+            "What was in a volume whose name begins with `{mark}` is gone after NodeUnpublishVolume."
+        );
+        cx.keeps("DRV-064", "NodeUnpublishVolume", is_kept, &cause)?;
+    }
+    Ok(())
+}
+
 /// A volume larger than any storage is refused for its size.
 ///
 /// CSI, CreateVolume: OUT_OF_RANGE if the capacity range is not supported.

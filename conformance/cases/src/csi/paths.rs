@@ -56,8 +56,10 @@ async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
 async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
     let cause = "Node calls changed what symbolic links in the root of a volume lead to.";
-    let is_untouched = links_are_not_followed(cx, &[""], None).await?;
-    cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
+    let [by_node_calls, by_deletion] = links_are_not_followed(cx, &[""], None).await?;
+    cx.keeps("DRV-076", "NodePublishVolume", by_node_calls, cause)?;
+    let cause = "DeleteVolume changed what symbolic links in the root of a volume lead to.";
+    cx.keeps("DRV-076", "DeleteVolume", by_deletion, cause)
 }
 
 /// A symbolic link in a volume is not followed when the volume is given to a group: what it leads to keeps its owner and
@@ -68,13 +70,13 @@ async fn link_in_a_volume_leads_to_no_other_directory(cx: &mut Cx) -> Result {
 #[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent], driver = Shared)]
 async fn link_in_a_volume_leads_to_no_other_group(cx: &mut Cx) -> Result {
     let cause = "With `volume_mount_group`, node calls changed what symbolic links in the volume lead to.";
-    let is_untouched = links_are_not_followed(cx, &["", "below"], Some("4711")).await?;
-    cx.keeps("DRV-076", "NodePublishVolume", is_untouched, cause)
+    let [by_node_calls, _] = links_are_not_followed(cx, &["", "below"], Some("4711")).await?;
+    cx.keeps("DRV-076", "NodePublishVolume", by_node_calls, cause)
 }
 
-/// Whether node calls leave alone what links in these directories of a volume lead to. `group` is given to the volume when
-/// the links are there.
-async fn links_are_not_followed(cx: &Cx, directories: &[&str], group: Option<&str>) -> Result<bool> {
+/// Whether node calls, and the deletion of the volume, leave alone what links in these directories of a volume lead to.
+/// `group` is given to the volume when the links are there.
+async fn links_are_not_followed(cx: &Cx, directories: &[&str], group: Option<&str>) -> Result<[bool; 2]> {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let other = node.makes_other_directory("linked")?;
@@ -94,5 +96,9 @@ async fn links_are_not_followed(cx: &Cx, directories: &[&str], group: Option<&st
     }
     node.set_up("web").await?;
     node.tear_down("web").await?;
-    Ok(other.is_untouched() && seen()? == before)
+    let by_node_calls = other.is_untouched() && seen()? == before;
+    node.detach().await?;
+    // A volume that the manifest names stays.
+    drop(cx.delete_volume(&data).await?);
+    Ok([by_node_calls, other.is_untouched()])
 }

@@ -197,6 +197,9 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
     let unpublished =
         node.unpublish("web").await?.asked("of a volume that was published before the driver was ended");
     unpublished.is("DRV-095", &["OK"])?;
+    let cause = "NodeUnpublishVolume answered OK after the driver was asked to end and started again, and the target is still mounted.";
+    let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
+    cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone, cause)?;
     node.undo_stage().await
 }
 

@@ -113,6 +113,25 @@ async fn restarted_driver_answers_the_next_node_call(cx: &mut Cx) -> Result {
     if staged.is_ok() { node.undo_stage().await } else { Ok(()) }
 }
 
+/// A restarted driver unmounts each target of a volume that was published at two.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Filesystem, Shared, OwnProcess, Root])]
+async fn each_target_is_unpublished_after_a_restart(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.publish("job").await?.succeeds()?;
+    cx.driver().restart().await?;
+    for target in ["web", "job"] {
+        node.unpublish(target).await?.succeeds()?;
+        let cause = "After a restart NodeUnpublishVolume of one of two targets answered OK, and the target is still mounted.";
+        let is_gone = node.mounts_at(&node.target(target))?.is_empty();
+        cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone, cause)?;
+    }
+    node.undo_stage().await
+}
+
 /// A published volume can be read while the driver is dead, and after its restart.
 ///
 /// Kubernetes: a node plugin is replaced with each update, and the pods stay.

@@ -40,7 +40,8 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     cx.unmake(&made).await
 }
 
-/// No call that is refused for a volume, a path or a source that does not exist shows a secret that it was given.
+/// No call that is refused, for a size or for a volume, a path or a source that does not exist, shows a secret that it was
+/// given.
 ///
 /// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
 #[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094"], driver = Shared)]
@@ -71,6 +72,11 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
         let at = json!({ "volumeId": node.handle(), "volumePath": nowhere, "capacityRange": range });
         drop(cx.call("NodeExpandVolume", at).await?);
     }
+    let mut contradictory = cx.create_request("contradictory")?;
+    contradictory["capacityRange"] =
+        json!({ "requiredBytes": (2 * cx.size(&data)).to_string(), "limitBytes": "4096" });
+    let made = cx.call("CreateVolume", contradictory).await?;
+    cx.unmake(&made).await?;
     for (method, mut request) in asked {
         request["volumeId"] = json!(unknown);
         drop(cx.call(method, request).await?);

@@ -212,3 +212,24 @@ async fn target_with_a_longer_path_stays(cx: &mut Cx) -> Result {
     cx.keeps("DRV-063", "NodeUnpublishVolume", is_there, cause)?;
     node.undo_stage().await
 }
+
+/// A target is unmounted although one was unpublished before whose path is the beginning of its own.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
+#[case(needs = [Filesystem, Shared, Root, Persistent], driver = Shared)]
+async fn target_with_a_longer_path_is_unpublished(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let longer = node.target("web").with_file_name("mount-and-more");
+    let mut request = node.publish_request("web");
+    request["targetPath"] = json!(longer);
+    cx.call("NodePublishVolume", request).await?.succeeds()?;
+    node.publish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
+    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
+    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
+    let cause = "A target stays mounted, though NodeUnpublishVolume answered OK, since one whose path is the beginning of its own was unpublished before.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&longer)?.is_empty(), cause)?;
+    node.undo_stage().await
+}

@@ -11,19 +11,19 @@ use crate::prelude::*;
 /// What makes the size of a device no multiple of what a driver may copy at once.
 const ODD: u64 = 1 << 20;
 
-/// A repeated CreateSnapshot answers the same snapshot; for another volume its name is taken.
+/// A repeated CreateSnapshot answers the same snapshot.
 ///
-/// CSI, CreateSnapshot: this operation MUST be idempotent; ALREADY_EXISTS if the snapshot is of another volume.
+/// CSI, CreateSnapshot: this operation MUST be idempotent.
 #[case(needs = [Snapshots, Creates, Filesystem], driver = Shared)]
 async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
-    let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
+    let data = cx.volume("data").create().await?;
     let first = cx.snapshot("one", &data).await?;
     if first.said["creationTime"].as_str().is_some_and(|time| !time.contains('.')) {
         // The driver counts in seconds: within the same one another moment would look like this one.
         cx.waits(Duration::from_secs(1)).await;
     }
     let request = cx.snapshot_request("one", &data);
-    let again = cx.take("CreateSnapshot", request.clone()).await?.asked("of a name that its volume has");
+    let again = cx.take("CreateSnapshot", request).await?.asked("of a name that its volume has");
     again.is("DRV-037", &["OK"])?;
     for (field, said) in
         [("snapshotId", "id"), ("creationTime", "creation_time"), ("sourceVolumeId", "source")]
@@ -32,11 +32,53 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
         let is_same = again.part("/snapshot")[field] == first.said[field];
         cx.keeps("DRV-037", "CreateSnapshot", is_same, &cause)?;
     }
-    let mut of_other = request;
+    Ok(())
+}
+
+/// The name of a snapshot is taken for another volume, and the driver works on when it has refused it.
+///
+/// CSI, CreateSnapshot: ALREADY_EXISTS if the snapshot is of another volume. 'Error Scheme': ABORTED while an operation is
+/// pending, and not after it has failed.
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-037", "DRV-130"], driver = Shared)]
+async fn taken_name_for_another_volume_is_refused(cx: &mut Cx) -> Result {
+    let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
+    cx.snapshot("one", &data).await?;
+    let request = cx.snapshot_request("one", &data);
+    let mut of_other = request.clone();
     of_other["sourceVolumeId"] = json!(cx.handle(&other));
-    let answer =
-        cx.take("CreateSnapshot", of_other).await?.asked("of a name that is taken, for another volume");
-    answer.is("DRV-037", &["AlreadyExists"])
+    let refused = cx.take("CreateSnapshot", of_other).await?;
+    refused.asked("of a name that is taken, for another volume").is("DRV-037", &["AlreadyExists"])?;
+    let again = cx.take("CreateSnapshot", request).await?;
+    let cause = format!(
+        "After CreateSnapshot has refused a name that is taken, the next one is not answered: {}.",
+        again.code()
+    );
+    cx.keeps("DRV-130", "CreateSnapshot", !matches!(again.code(), "Aborted" | "DeadlineExceeded"), &cause)
+}
+
+/// A snapshot that is asked for again, after its volume has grown, has the size that it had.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent; if a snapshot of the name was cut, it is the answer.
+#[case(needs = [Snapshots, Creates, Expands, Filesystem], driver = Shared)]
+async fn repeated_snapshot_has_the_size_of_its_moment(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let first = cx.snapshot("one", &data).await?;
+    if !node.grow(2 * cx.size(&data)).await?.is_ok() {
+        cx.not_tried("DRV-037", "the driver does not make a volume of twice the size");
+        return Ok(());
+    }
+    let again = cx.take("CreateSnapshot", cx.snapshot_request("one", &data)).await?;
+    let again = again.asked("of a name that its volume has");
+    again.is("DRV-037", &["OK"])?;
+    let sizes = [first.said["sizeBytes"].clone(), again.part("/snapshot")["sizeBytes"].clone()]
+        .map(|size| size.to_string());
+    let cause = format!(
+        "CreateSnapshot, repeated after the volume has grown, answered another size: {}, then {}.",
+        sizes[0], sizes[1]
+    );
+    cx.keeps("DRV-037", "CreateSnapshot", sizes[0] == sizes[1], &cause)
 }
 
 /// A snapshot that is asked for again, after its volume was written to, has what it had.
@@ -268,7 +310,7 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
 /// A volume that has a snapshot is deleted, and the snapshot can be restored; or the volume is not deleted.
 ///
 /// CSI, DeleteVolume: existing snapshots MUST still be fully operational, or the answer is FAILED_PRECONDITION.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-143"], driver = Shared)]
 async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = used_and_detached(cx, &data, "before").await?;
@@ -287,6 +329,10 @@ async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
         let cause = "DeleteVolume answered OK, and ListSnapshots has the volume's snapshot no more.";
         let listed = listed(cx, json!({ "snapshotId": snapshot.id })).await?;
         cx.keeps("DRV-143", "DeleteVolume", listed.contains(&snapshot.id), cause)?;
+        let by_source = self::listed(cx, json!({ "sourceVolumeId": node.handle() })).await?;
+        let cause =
+            "ListSnapshots does not have a snapshot by its `source_volume_id` since that volume was deleted.";
+        cx.keeps("DRV-039", "ListSnapshots", by_source.contains(&snapshot.id), cause)?;
     }
     let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
     let cause = "DeleteVolume answered OK, and the volume's snapshot cannot be restored any more.";
@@ -440,8 +486,11 @@ async fn snapshot_of_an_unknown_volume_is_refused(cx: &mut Cx) -> Result {
     let (unknown, _) = cx.unknown_volume();
     let mut request = cx.snapshot_request("one", &data);
     request["sourceVolumeId"] = json!(unknown);
-    let answer = cx.take("CreateSnapshot", request).await?;
-    answer.asked("of a volume that does not exist").is_refused("DRV-099")
+    for asked in ["of a volume that does not exist", "of a volume that does not exist, repeated,"] {
+        let answer = cx.take("CreateSnapshot", request.clone()).await?;
+        answer.asked(asked).is_refused("DRV-099")?;
+    }
+    Ok(())
 }
 
 /// Taking and deleting a snapshot are refused without each of the required fields.

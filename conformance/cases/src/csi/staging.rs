@@ -94,7 +94,7 @@ async fn unstage_of_another_path_leaves_the_volume(cx: &mut Cx) -> Result {
 /// A volume is staged after NodeStageVolume has failed for another request: with a mount flag, or a context, that is wrong.
 ///
 /// CSI, 'Error Scheme': ABORTED while an operation is pending for the volume, and not after it has failed.
-#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-094"], driver = Shared)]
+#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-094", "DRV-003"], driver = Shared)]
 async fn stage_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     // The text of the error must not show a secret.
@@ -109,6 +109,7 @@ async fn stage_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
         .map(|(key, _)| (key.clone(), json!("/volproof/no-such")))
         .collect::<serde_json::Map<_, _>>()
         .into();
+    let reported = cx.call("NodeGetCapabilities", json!({})).await?.part("/capabilities");
     let mut tried = false;
     for wrong in [flagged, led_astray] {
         if node.stage_as(wrong).await?.is_ok() {
@@ -116,6 +117,9 @@ async fn stage_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
             continue;
         }
         tried = true;
+        let afterwards = cx.call("NodeGetCapabilities", json!({})).await?.part("/capabilities");
+        let cause = "NodeGetCapabilities answers other capabilities after NodeStageVolume has failed.";
+        cx.keeps("DRV-003", "NodeGetCapabilities", afterwards == reported, cause)?;
         let staged = node.stage().await?;
         let cause = "NodeStageVolume is ABORTED after another NodeStageVolume for the volume has failed.";
         cx.keeps("DRV-130", "NodeStageVolume", staged.code() != "Aborted", cause)?;

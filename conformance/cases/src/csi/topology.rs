@@ -19,7 +19,19 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &here));
     let cause = "CreateVolume for the place of the node answered OK and a volume that is elsewhere.";
     cx.keeps("DRV-019", "CreateVolume", is_there, cause)?;
-    cx.unmake(&made).await
+    cx.unmake(&made).await?;
+    for list in ["requisite", "preferred"] {
+        let mut request = cx.create_request(list)?;
+        request["accessibilityRequirements"] = json!({ list: [here] });
+        let made = cx.call("CreateVolume", request).await?;
+        let cause = format!(
+            "CreateVolume for the place of the node, which is `{list}` alone, answered {}.",
+            made.code()
+        );
+        cx.keeps("DRV-019", "CreateVolume", made.is_ok(), &cause)?;
+        cx.unmake(&made).await?;
+    }
+    Ok(())
 }
 
 /// The topology of a node is the same before there is a volume and after.
@@ -55,12 +67,15 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Topology], driver = Shared)]
 async fn taken_name_for_another_place_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
+    let first = cx.last_answer("CreateVolume")?["volume"]["accessibleTopology"].clone();
     let nowhere = nowhere(cx);
     let mut request = cx.last_request("CreateVolume")?;
     request["accessibilityRequirements"] = only_at(&nowhere);
     let answer = cx.call("CreateVolume", request).await?;
     let places = answer.list("/volume/accessibleTopology");
-    let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &nowhere));
+    // A volume without a place is accessible from everywhere, unless it had one before.
+    let is_everywhere = places.is_empty() && first.as_array().is_none_or(Vec::is_empty);
+    let is_there = is_everywhere || places.iter().any(|place| is_within(place, &nowhere));
     let cause =
         "CreateVolume of a name that is taken, for a place that cannot reach its volume, answered OK.";
     cx.keeps("DRV-011", "CreateVolume", !answer.is_ok() || is_there, cause)

@@ -27,6 +27,9 @@ const PROCESSES: usize = 10;
 /// The time for zombies of a driver that has just ended to disappear: PID 1 waits for them.
 const BURIAL: Duration = Duration::from_secs(1);
 
+/// The time for a program to end that a driver has run at its end and not waited for.
+const LAST_CHILD: Duration = Duration::from_millis(200);
+
 /// The state before the case.
 #[derive(Debug)]
 pub(super) struct Before {
@@ -292,13 +295,14 @@ impl Aftermath {
     /// Counts the processes that still run after node and driver have ended: those are leftovers.
     async fn count_processes(&mut self, before: Option<&Census>) {
         let Some(before) = before else { return };
-        let end = Instant::now() + BURIAL;
+        let began = Instant::now();
         let left = loop {
             let Ok(now) = Census::of(&[]) else { return };
             let mut left = now.leftovers(before);
             left.retain(|left| matches!(left, Leftover::Process(_)));
             let unburied = |left: &Leftover| matches!(left, Leftover::Process(process) if process.zombie);
-            if !left.iter().any(unburied) || Instant::now() > end {
+            let is_awaited = left.iter().any(unburied) || !left.is_empty() && began.elapsed() < LAST_CHILD;
+            if !is_awaited || began.elapsed() > BURIAL {
                 break left;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
