@@ -306,7 +306,7 @@ async fn source_in_use_is_unpublished_after_it_was_cloned(cx: &mut Cx) -> Result
 /// A copy that was cut off by its caller has all that its source has when it is asked for again.
 ///
 /// CSI, CreateVolume: this operation MUST be idempotent. 'Timeouts': the CO may retry a call that it cancelled.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-014"])]
 async fn copy_that_was_cut_off_is_whole(cx: &mut Cx) -> Result {
     /// What a copy takes some time for.
     const BYTES: usize = 24 << 20;
@@ -323,8 +323,8 @@ async fn copy_that_was_cut_off_is_whole(cx: &mut Cx) -> Result {
         request["volumeContentSource"] = source.clone();
         let call = || -> Call { Box::pin(cx.call("CreateVolume", request.clone())) };
         cx.cancels(call(), Duration::from_millis(after)).await;
-        let made = cx.until_ok(&call).await?.asked("of a copy that was cut off");
-        made.succeeds()?;
+        let made = cx.until_ok(&call).await?.asked("of a copy that is there");
+        made.is("DRV-010", &["OK"])?;
         let copy = cx.node_calls_of(&made, &data).await?;
         let target = copy.target("web");
         let refusal = copy.refusal("web").await?;
