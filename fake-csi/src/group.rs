@@ -178,6 +178,9 @@ impl Driver {
             is_list_of(&group, &request.snapshot_ids)?;
         }
         let mut described = self.describe_group(&group)?;
+        if self.breaks(Sabotage::GroupGetRenames) {
+            described.group_snapshot_id += "-0";
+        }
         if self.breaks(Sabotage::GroupTellsAnotherTime) {
             described.creation_time = described
                 .creation_time
@@ -202,7 +205,7 @@ impl Driver {
             snapshots: snapshots.collect::<Result<_, _>>()?,
             creation_time: (!self.breaks(Sabotage::GroupWithoutTime))
                 .then_some(prost_types::Timestamp { seconds: group.seconds, nanos: 0 }),
-            ready_to_use: true,
+            ready_to_use: !self.breaks(Sabotage::GroupNeverReady),
         })
     }
 }

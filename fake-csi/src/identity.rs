@@ -55,7 +55,9 @@ impl Identity for IdentityService {
         }
         let mut kinds: Vec<Type> =
             services.into_iter().map(|service| Type::Service(Service { r#type: service.into() })).collect();
-        if can(Ability::ControllerExpand) || can(Ability::NodeExpand) {
+        let is_dropped = self.driver.breaks(Sabotage::RestartDropsCapability)
+            && self.driver.has_seen("a restart with volumes");
+        if (can(Ability::ControllerExpand) || can(Ability::NodeExpand)) && !is_dropped {
             let online = can(Ability::OnlineExpansion);
             let kind = if online { volume_expansion::Type::Online } else { volume_expansion::Type::Offline };
             kinds.push(Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() }));

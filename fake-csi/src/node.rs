@@ -144,6 +144,10 @@ impl Node for NodeService {
             topology.segments.insert("topology.fake.csi.volproof.dev/used".to_owned(), "yes".to_owned());
         }
         let mut node_id = self.name.to_string();
+        if self.driver.breaks(Sabotage::NodesShareAnId) {
+            let first = self.driver.journal.read(|books| books.nodes.keys().next().cloned())?;
+            node_id = first.unwrap_or(node_id);
+        }
         if self.driver.breaks(Sabotage::NodeIdChanges) {
             node_id += &format!("-{}", self.driver.count());
         }

@@ -154,6 +154,10 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         let entries = driver.journal.read(forgotten)?;
         driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     }
+    if driver.journal.read(|books| !books.volumes.is_empty())? {
+        // The sabotage acts elsewhere.
+        driver.remember("a restart with volumes");
+    }
     if driver.breaks(Sabotage::RestartClosesRoots) {
         driver.journal.read(close_roots)?;
     }

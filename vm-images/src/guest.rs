@@ -50,6 +50,9 @@ const LINKS: &[(&str, &str)] = &[
     ("/proc/self/fd/1", "/dev/stdout"),
     ("/proc/self/fd/2", "/dev/stderr"),
     ("/proc/mounts", "/etc/mtab"),
+    // What a driver keeps there is gone after a reboot.
+    ("/run", "/var/run"),
+    ("/run/lock", "/var/lock"),
 ];
 
 /// Writes messages to the host, whole lines at a time.
@@ -152,6 +155,7 @@ fn mount_all() {
             eprintln!("guest: cannot mount {kind} on {at}: {error}");
         }
     }
+    let _ = fs::create_dir_all("/var").and_then(|()| fs::create_dir_all("/run/lock"));
     for (to, at) in LINKS {
         let _ = std::os::unix::fs::symlink(to, at);
     }

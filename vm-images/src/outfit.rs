@@ -47,6 +47,10 @@ const ON_DEMAND: &[&str] = &[
     "brd",
     "nbd",
     "configfs",
+    "scsi_transport_iscsi",
+    "libiscsi",
+    "libiscsi_tcp",
+    "iscsi_tcp",
 ];
 
 /// Programs of this machine that a guest gets, if the machine has them: those that drivers call to format, mount and
@@ -61,6 +65,7 @@ const TOOLS: &[&str] = &[
     "blockdev",
     "lsblk",
     "fsck",
+    "mkfs",
     "mkfs.ext4",
     "mke2fs",
     "e2fsck",
@@ -110,6 +115,9 @@ const TOOLS: &[&str] = &[
     "ps",
     "kill",
     "dmesg",
+    "lsmod",
+    "iscsiadm",
+    "iscsid",
     "find",
     "true",
     "false",

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use harness::cgroup::{self, Beside, Cgroup, Limits};
 use harness::container::{self, DeviceGroup, Spec};
+use harness::facts;
 use harness::ledger::{Entry, Ledger};
 use harness::observe::Device;
 use harness::sandbox::Sandbox;
@@ -31,7 +32,8 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
     // If it cannot be made, `doctor` reports the reason.
     let mut cgroup = Cgroup::create(&name, limits).ok()?;
-    if let Some(opened) = opened_disks(&orders.manifest.host_paths) {
+    // The disks of a guest are its cases' own: those of an iSCSI target appear while a case runs.
+    if let Some(opened) = opened_disks(&orders.manifest.host_paths).filter(|_| !facts::in_guest()) {
         // If the kernel refuses the program, the head of the report names that.
         let _ = cgroup.limit_disks(&opened);
     }

@@ -151,6 +151,13 @@ impl Driver {
         if let Some(limit) = bounds.1.filter(|_| self.breaks(Sabotage::CreateAnswersLimit)) {
             answered.capacity_bytes = signed(limit);
         }
+        if answered.content_source.is_some() && self.breaks(Sabotage::CopyNamesAnotherSource) {
+            let r#type =
+                Some(v1::volume_content_source::Type::Volume(v1::volume_content_source::VolumeSource {
+                    volume_id: "vol-another".to_owned(),
+                }));
+            answered.content_source = Some(v1::VolumeContentSource { r#type });
+        }
         if bounds.0 > 0 && self.breaks(Sabotage::CreateAgainAnswersAskedSize) {
             answered.capacity_bytes = signed(bounds.0);
         }
@@ -519,10 +526,10 @@ impl Driver {
             return Ok(first());
         }
         let mut zones = places().filter_map(|place| place.segments.get(topology::ZONE_KEY));
-        zones
-            .find(is_known)
-            .cloned()
-            .ok_or_else(|| Status::resource_exhausted("no node is in any of these zones"))
+        zones.find(is_known).cloned().ok_or_else(|| match self.breaks(Sabotage::TopologyRefusedAsInternal) {
+            true => Status::internal("no node is in any of these zones"),
+            false => Status::resource_exhausted("no node is in any of these zones"),
+        })
     }
 }
 

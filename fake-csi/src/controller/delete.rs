@@ -172,6 +172,9 @@ impl Driver {
                     volume_context: request.volume_context.clone(),
                     volume_capabilities: match self.options.sabotage {
                         Some(Sabotage::ConfirmsNoCapabilities) => Vec::new(),
+                        Some(Sabotage::ValidateConfirmsOthers) => {
+                            vec![request.volume_capabilities[0].clone(); request.volume_capabilities.len()]
+                        }
                         Some(Sabotage::ConfirmsFirstUse) => request.volume_capabilities[..1].to_vec(),
                         _ => request.volume_capabilities.clone(),
                     },

@@ -47,6 +47,9 @@ impl Driver {
             if volume.source.is_some() && self.breaks(Sabotage::ListTellsSourceSize) {
                 described.capacity_bytes = self.size_of_source(volume).unwrap_or(described.capacity_bytes);
             }
+            if self.breaks(Sabotage::ListTellsAnotherPlace) {
+                described.accessible_topology = vec![crate::topology::of("another")];
+            }
             described
         };
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
@@ -104,6 +107,7 @@ impl Driver {
         if !is_known {
             return Ok(nothing);
         }
+        let used = if self.breaks(Sabotage::CapacityIsZero) { u64::MAX } else { used };
         Ok(v1::GetCapacityResponse {
             available_capacity: signed(self.options.capacity.saturating_sub(used)),
             maximum_volume_size: Some(match self.breaks(Sabotage::CapacityMaximumTooSmall) {
@@ -145,6 +149,9 @@ impl Driver {
     }
 
     fn condition(&self, volume: &Volume) -> Option<v1::VolumeCondition> {
+        if volume.number.is_multiple_of(2) && self.breaks(Sabotage::ConditionMissingOfSecond) {
+            return None;
+        }
         let is_there =
             crate::driver::exists(&self.contents_of(volume)) && !self.breaks(Sabotage::NewVolumeIsAbnormal);
         self.can(Ability::Condition).then(|| self.condition_of(is_there, "present", "its contents are gone"))

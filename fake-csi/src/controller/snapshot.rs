@@ -92,6 +92,7 @@ impl Driver {
             let entries = vec![Entry::Next(books.next + 1), Entry::Snapshot(Box::new(snapshot.clone()))];
             Ok::<_, Status>((entries, (snapshot, Some(volume))))
         })?;
+        let is_old = volume.is_none();
         let snapshot = match volume {
             None => snapshot,
             Some(volume) => {
@@ -106,6 +107,12 @@ impl Driver {
         let mut described = self.describe_snapshot(&snapshot);
         if self.breaks(Sabotage::SnapshotWithoutTime) {
             described.creation_time = None;
+        }
+        if snapshot.group.is_none() && self.breaks(Sabotage::SnapshotClaimsAGroup) {
+            described.group_snapshot_id = format!("group-of-{}", snapshot.id);
+        }
+        if is_old && self.breaks(Sabotage::SnapshotUnreadyAgain) {
+            described.ready_to_use = false;
         }
         Ok(v1::CreateSnapshotResponse { snapshot: Some(described) })
     }

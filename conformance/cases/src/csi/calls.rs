@@ -148,6 +148,9 @@ async fn uses_are_confirmed_together(cx: &mut Cx) -> Result {
             confirmed.len()
         );
         cx.keeps("DRV-023", "ValidateVolumeCapabilities", confirmed.len() >= 2, &cause)?;
+        let has = |asked: &Value| confirmed.iter().any(|one| one["accessMode"] == asked["accessMode"]);
+        let cause = "ValidateVolumeCapabilities confirmed other access modes than it was asked for.";
+        cx.keeps("DRV-023", "ValidateVolumeCapabilities", has(&first) && has(&second), cause)?;
     }
     if !tried {
         cx.not_tried("DRV-023", "the driver confirms no two uses together");

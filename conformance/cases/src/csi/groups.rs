@@ -80,7 +80,12 @@ async fn group_describes_itself(cx: &mut Cx) -> Result {
     let cause =
         "CreateVolumeGroupSnapshot answered that the group is ready, but one of its snapshots is not.";
     let all_ready = snapshots.iter().all(is_ready);
-    cx.keeps("DRV-154", CREATE, all_ready || !is_ready(&group.part("/groupSnapshot")), cause)
+    cx.keeps("DRV-154", CREATE, all_ready || !is_ready(&group.part("/groupSnapshot")), cause)?;
+    let asked = json!({ "groupSnapshotId": id, "snapshotIds": ids(&group) });
+    let now = cx.call(GET, asked).await?;
+    let cause = "All snapshots of a group are ready to use, and GetVolumeGroupSnapshot answers that the group is not.";
+    let all_ready = now.is_ok() && members(&now).iter().all(is_ready);
+    cx.keeps("DRV-154", GET, !all_ready || is_ready(&now.part("/groupSnapshot")), cause)
 }
 
 /// A repeated CreateVolumeGroupSnapshot answers the same group; the same name with other volumes is ALREADY_EXISTS.
@@ -151,7 +156,10 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
     let cause = "GetVolumeGroupSnapshot answered another creation_time than CreateVolumeGroupSnapshot did.";
     let time = "/groupSnapshot/creationTime";
     cx.keeps("DRV-154", GET, answer.text(time) == group.text(time), cause)?;
-    for field in ["sourceVolumeId", "creationTime"] {
+    let id = "/groupSnapshot/groupSnapshotId";
+    let cause = "GetVolumeGroupSnapshot answered another group than it was asked for.";
+    cx.keeps("DRV-154", GET, answer.text(id) == group.text(id), cause)?;
+    for field in ["sourceVolumeId", "creationTime", "groupSnapshotId", "sizeBytes"] {
         let cause = format!(
             "GetVolumeGroupSnapshot answered another `{field}` of a snapshot than CreateVolumeGroupSnapshot did."
         );

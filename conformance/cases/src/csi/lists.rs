@@ -151,6 +151,13 @@ fn keeps_answer(cx: &Cx, method: &str, created: &Value, listed: &Value) -> Resul
         let smaller = "The controller reports a smaller capacity of a volume than it answered before.";
         cx.keeps("DRV-111", method, later == 0 || later >= answered, smaller)?;
     }
+    for (field, name) in [("contentSource", "content_source"), ("accessibleTopology", "accessible_topology")]
+    {
+        let cause = format!("The controller reports another {name} of a volume than it answered before.");
+        let is_told =
+            listed[field].is_object() || listed[field].as_array().is_some_and(|all| !all.is_empty());
+        cx.keeps("DRV-111", method, !is_told || listed[field] == created[field], &cause)?;
+    }
     let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
     let (answered, later) = (context(created), context(listed));
     let other = "The controller reports another volume_context of a volume than it answered before.";
@@ -166,13 +173,16 @@ async fn condition_of_a_volume_is_told(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-176", "the controller does not report VOLUME_CONDITION");
         return Ok(());
     }
-    let data = cx.volume("data").create().await?;
-    for (method, entry) in cx.entries_of(&data).await? {
-        let cause = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
-        let condition = &entry["status"]["volumeCondition"];
-        cx.keeps("DRV-176", method, condition.is_object(), &cause)?;
-        let cause = format!("{method} calls a volume abnormal that has just been created.");
-        cx.keeps("DRV-179", method, condition["abnormal"] != json!(true), &cause)?;
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    // Each twice: what is true of the first may not be of the next.
+    for volume in [&one, &two, &one, &two] {
+        for (method, entry) in cx.entries_of(volume).await? {
+            let cause = format!("{method} answered no volume_condition, and VOLUME_CONDITION is reported.");
+            let condition = &entry["status"]["volumeCondition"];
+            cx.keeps("DRV-176", method, condition.is_object(), &cause)?;
+            let cause = format!("{method} calls a volume abnormal that has just been created.");
+            cx.keeps("DRV-179", method, condition["abnormal"] != json!(true), &cause)?;
+        }
     }
     Ok(())
 }

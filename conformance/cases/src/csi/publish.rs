@@ -73,7 +73,8 @@ async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result
         let cause = "A read-only target whose directory was there can be written.";
         cx.keeps("DRV-050", "NodePublishVolume", !can_write(&target), cause)?;
     } else {
-        cx.not_tried("DRV-050", "the driver does not publish where a directory is");
+        let why = format!("the driver does not publish read-only where a directory is: {published:?}");
+        cx.not_tried("DRV-050", &why);
     }
     node.tear_down("web").await
 }

@@ -32,7 +32,10 @@ async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
         let is_same = again.part("/snapshot")[field] == first.said[field];
         cx.keeps("DRV-037", "CreateSnapshot", is_same, &cause)?;
     }
-    Ok(())
+    let is_ready = |snapshot: &serde_json::Value| snapshot["readyToUse"] == json!(true);
+    let cause = "CreateSnapshot of a snapshot that was ready to use answered that it is not.";
+    let is_kept = !is_ready(&first.said) || is_ready(&again.part("/snapshot"));
+    cx.keeps("DRV-037", "CreateSnapshot", is_kept, cause)
 }
 
 /// The name of a snapshot is taken for another volume, and the driver works on when it has refused it.
@@ -209,6 +212,9 @@ async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
     // Missing fields break a promise of their own, in every answer.
     let cause = "CreateSnapshot answered another source than it was asked for.";
     cx.keeps("DRV-144", "CreateSnapshot", said["sourceVolumeId"] == json!(cx.handle(&data)), cause)?;
+    let cause = "CreateSnapshot answered that the snapshot is part of a group, and it was taken alone.";
+    let group = said["groupSnapshotId"].as_str().unwrap_or_default();
+    cx.keeps("DRV-144", "CreateSnapshot", group.is_empty(), cause)?;
     let cause =
         "CreateSnapshot never answered that the snapshot is ready to use, however often it was asked again.";
     cx.keeps("DRV-144", "CreateSnapshot", said["readyToUse"] == json!(true), cause)
