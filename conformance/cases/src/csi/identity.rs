@@ -57,6 +57,26 @@ async fn abilities_stay_when_there_are_volumes(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A driver with volumes has the same capabilities after its restart.
+///
+/// CSI, GetPluginCapabilities: all instances of the same version SHALL return the same set of capabilities.
+#[case(needs = [OwnProcess, Creates, Filesystem])]
+async fn abilities_stay_over_a_restart(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let methods = ["GetPluginCapabilities", "ControllerGetCapabilities", "NodeGetCapabilities"];
+    let mut before = Vec::new();
+    for method in methods {
+        before.push(cx.call(method, json!({})).await?.part("/capabilities"));
+    }
+    cx.driver().restart().await?;
+    for (method, before) in methods.iter().zip(before) {
+        let after = cx.call(method, json!({})).await?.part("/capabilities");
+        let cause = format!("{method} answers other capabilities after a restart.");
+        cx.keeps("DRV-003", method, after == before, &cause)?;
+    }
+    Ok(())
+}
+
 /// A plugin that was ready stays so, however often it is asked.
 ///
 /// CSI, Probe: "`READY = FALSE`" is for a plugin that is still initializing.

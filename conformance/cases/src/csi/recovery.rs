@@ -113,26 +113,6 @@ async fn restarted_driver_answers_the_next_node_call(cx: &mut Cx) -> Result {
     if staged.is_ok() { node.undo_stage().await } else { Ok(()) }
 }
 
-/// A driver with volumes has the same capabilities after its restart.
-///
-/// CSI, GetPluginCapabilities: all instances of the same version SHALL return the same set of capabilities.
-#[case(needs = [OwnProcess, Creates, Filesystem])]
-async fn capabilities_stay_over_a_restart(cx: &mut Cx) -> Result {
-    cx.volume("data").create().await?;
-    let methods = ["GetPluginCapabilities", "ControllerGetCapabilities", "NodeGetCapabilities"];
-    let mut before = Vec::new();
-    for method in methods {
-        before.push(cx.call(method, json!({})).await?.part("/capabilities"));
-    }
-    cx.driver().restart().await?;
-    for (method, before) in methods.iter().zip(before) {
-        let after = cx.call(method, json!({})).await?.part("/capabilities");
-        let cause = format!("{method} answers other capabilities after a restart.");
-        cx.keeps("DRV-003", method, after == before, &cause)?;
-    }
-    Ok(())
-}
-
 /// A restarted driver unmounts each target of a volume that was published at two.
 ///
 /// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.

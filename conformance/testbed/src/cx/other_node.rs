@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use expect_test::Expect;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::node_calls::attach_request;
 use super::{Cx, Pod, PodBuilder, Shared, Volume, VolumeBuilder};
@@ -23,7 +23,14 @@ impl Cx {
     pub fn other_node(&self) -> impl Future<Output = Result<OtherNode>> {
         let doing = self.shared.begin("cx.other_node()", Location::caller());
         async move {
-            doing.done(self.shared.bed.add_other_node().await)?;
+            let added = async {
+                self.shared.bed.add_other_node().await?;
+                Ok(self.shared.bed.the_other()?.driver_node_id().await)
+            };
+            let id = doing.done(added.await)?;
+            let own = self.call("NodeGetInfo", json!({})).await?.text("/nodeId").to_owned();
+            let cause = format!("The drivers of two nodes answered the same node_id, `{own}`.");
+            self.keeps("DRV-005", "NodeGetInfo", own != id, &cause)?;
             Ok(OtherNode { shared: self.shared() })
         }
     }
