@@ -129,6 +129,11 @@ async fn deletion_leaves_no_file(
     cx.keeps("DRV-022", method, cx.driver_files()? < before + times, &cause)
 }
 
+/// The size of a volume as the controller describes it; 0 says that the driver does not know it.
+fn size_of(volume: &Value) -> u64 {
+    volume["capacityBytes"].as_str().and_then(|size| size.parse().ok()).unwrap_or(0)
+}
+
 /// Writes a pattern to a volume as a pod would, and unpublishes, unstages and detaches the volume again.
 async fn used_and_detached(cx: &Cx, volume: &Volume, pattern: &str) -> Result<NodeCalls> {
     let node = cx.node_calls(volume).await?;

@@ -97,22 +97,27 @@ async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
     gone.succeeds()
 }
 
+/// Creates a volume. Returns its size, and the answer of GetCapacity for its parameters.
+async fn capacity_beside_a_volume(cx: &Cx) -> Result<(u64, Answer)> {
+    let one = cx.volume("one").create().await?;
+    // GetCapacity is called with the parameters of the last created volume.
+    let answer = cx.capacity()?.await?;
+    answer.is_implemented()?;
+    answer.succeeds()?;
+    Ok((cx.size(&one), answer))
+}
+
 /// The smallest size that GetCapacity answers is no larger than a volume that was made with the same parameters.
 ///
 /// CSI, GetCapacityResponse.minimum_volume_size: the smallest size to create a volume with the same parameters.
 #[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
 async fn smallest_size_is_that_of_a_volume(cx: &mut Cx) -> Result {
-    // GetCapacity is called with the parameters of the last created volume.
-    let one = cx.volume("one").create().await?;
-    let answer = cx.capacity()?.await?;
-    answer.is_implemented()?;
-    answer.succeeds()?;
+    let (size, answer) = capacity_beside_a_volume(cx).await?;
     let smallest: u64 = answer.text("/minimumVolumeSize").parse().unwrap_or(0);
     let cause = format!(
-        "GetCapacity answered a minimum_volume_size of {smallest} bytes, and there is a volume of {} bytes with the same parameters.",
-        cx.size(&one)
+        "GetCapacity answered a minimum_volume_size of {smallest} bytes, and there is a volume of {size} bytes with the same parameters."
     );
-    cx.keeps("DRV-026", "GetCapacity", smallest <= cx.size(&one), &cause)
+    cx.keeps("DRV-026", "GetCapacity", smallest <= size, &cause)
 }
 
 /// The largest size that GetCapacity answers is no smaller than a volume that was made with the same parameters.
@@ -120,11 +125,7 @@ async fn smallest_size_is_that_of_a_volume(cx: &mut Cx) -> Result {
 /// CSI, GetCapacityResponse.maximum_volume_size: the largest size to create a volume with the same parameters.
 #[case(needs = [TellsCapacity, Creates, Filesystem], driver = Shared)]
 async fn largest_size_is_not_below_that_of_a_volume(cx: &mut Cx) -> Result {
-    // GetCapacity is called with the parameters of the last created volume.
-    let one = cx.volume("one").create().await?;
-    let answer = cx.capacity()?.await?;
-    answer.is_implemented()?;
-    answer.succeeds()?;
+    let (size, answer) = capacity_beside_a_volume(cx).await?;
     // A field of its own type: zero is a size, and no answer is none.
     if !answer.has("/maximumVolumeSize") {
         cx.not_tried("DRV-026", "the driver answers no `maximum_volume_size`");
@@ -132,10 +133,9 @@ async fn largest_size_is_not_below_that_of_a_volume(cx: &mut Cx) -> Result {
     }
     let largest: u64 = answer.text("/maximumVolumeSize").parse().unwrap_or(0);
     let cause = format!(
-        "GetCapacity answered a maximum_volume_size of {largest} bytes, and there is a volume of {} bytes with the same parameters.",
-        cx.size(&one)
+        "GetCapacity answered a maximum_volume_size of {largest} bytes, and there is a volume of {size} bytes with the same parameters."
     );
-    cx.keeps("DRV-026", "GetCapacity", largest >= cx.size(&one), &cause)
+    cx.keeps("DRV-026", "GetCapacity", largest >= size, &cause)
 }
 
 /// A volume of more than 4 GiB has the size that was asked for, and not the rest of a division by 4 GiB.

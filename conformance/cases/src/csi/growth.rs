@@ -1,6 +1,6 @@
 //! Volumes that grow, by the controller and by the node, unused and in use. The kernel says whether they have grown.
 
-use super::{can_write, read_only};
+use super::{can_write, read_only, size_of};
 use crate::prelude::*;
 
 const LOST: &str = "What was written before the expansion is gone after it.";
@@ -197,10 +197,8 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
         again.is("DRV-083", &["OK"])?;
         // It may refuse to: what counts is the size of the volume afterwards.
         drop(node.grow_on_node("web", old).await?);
-        let size =
-            |volume: &serde_json::Value| volume["capacityBytes"].as_str().and_then(|size| size.parse().ok());
-        let sizes: Vec<u64> = cx.descriptions_of(&data).await?.iter().filter_map(size).collect();
-        let is_kept = sizes.into_iter().all(|size| size == 0 || size >= new);
+        let mut sizes = cx.descriptions_of(&data).await?.into_iter().map(|volume| size_of(&volume));
+        let is_kept = sizes.all(|size| size == 0 || size >= new);
         let cause =
             "NodeExpandVolume to a size that the volume exceeds made the controller report a smaller volume.";
         cx.keeps("DRV-111", "NodeExpandVolume", is_kept, cause)?;
@@ -431,9 +429,7 @@ async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
 
 /// Whether the driver has said how large the volume is that it created last: zero means that it does not know.
 fn states_a_size(cx: &Cx) -> Result<bool> {
-    let created = cx.last_answer("CreateVolume")?;
-    let size = created.pointer("/volume/capacityBytes").and_then(|size| size.as_str());
-    Ok(size.is_some_and(|size| size != "0"))
+    Ok(size_of(&cx.last_answer("CreateVolume")?["volume"]) > 0)
 }
 
 fn capacity(answer: &Answer) -> u64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::used_and_detached;
+use super::{size_of, used_and_detached};
 use crate::prelude::*;
 
 const CREATE: &str = "CreateVolume";
@@ -446,8 +446,4 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
 
 fn id_of(answer: &Answer) -> &str {
     answer.text("/volume/volumeId")
-}
-
-fn size_of(volume: &Value) -> u64 {
-    volume["capacityBytes"].as_str().and_then(|size| size.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,7 @@
 //! Several volumes or snapshots: each has an id of its own, and a call for one does not change the others.
 
+use std::path::{Path, PathBuf};
+
 use super::{names_have_ids_of_their_own, used_and_detached};
 use crate::prelude::*;
 
@@ -174,14 +176,10 @@ async fn volume_is_published_beside_a_longer_path(cx: &mut Cx) -> Result {
     if cx.driver_stages() {
         node.stage().await?.succeeds()?;
     }
-    let longer = node.target("web").with_file_name("mount-and-more");
-    let mut request = node.publish_request("web");
-    request["targetPath"] = json!(longer);
-    cx.call("NodePublishVolume", request).await?.succeeds()?;
+    let longer = published_at_a_longer_path(cx, &node).await?;
     let published = node.publish("web").await?;
     let is_there = !node.mounts_at(&node.target("web"))?.is_empty() || node.mounts_at(&longer)?.is_empty();
-    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
-    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
+    unpublished(cx, &node, &longer).await?;
     let cause = format!(
         "NodePublishVolume at a target whose path begins that of another target of the volume answered {}.",
         published.code()
@@ -200,14 +198,10 @@ async fn target_with_a_longer_path_stays(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
-    let longer = node.target("web").with_file_name("mount-and-more");
-    let mut request = node.publish_request("web");
-    request["targetPath"] = json!(longer);
-    cx.call("NodePublishVolume", request).await?.succeeds()?;
+    let longer = published_at_a_longer_path(cx, &node).await?;
     node.undo_publish("web").await?;
     let is_there = !node.mounts_at(&longer)?.is_empty();
-    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
-    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
+    unpublished(cx, &node, &longer).await?;
     let cause = "NodeUnpublishVolume of one target unmounted another, whose path begins with it.";
     cx.keeps("DRV-063", "NodeUnpublishVolume", is_there, cause)?;
     node.undo_stage().await
@@ -221,15 +215,26 @@ async fn target_with_a_longer_path_is_unpublished(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let node = cx.node_calls(&data).await?;
     node.stage().await?.succeeds()?;
+    let longer = published_at_a_longer_path(cx, &node).await?;
+    node.publish("web").await?.succeeds()?;
+    node.undo_publish("web").await?;
+    unpublished(cx, &node, &longer).await?;
+    let cause = "A target stays mounted, though NodeUnpublishVolume answered OK, since one whose path is the beginning of its own was unpublished before.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&longer)?.is_empty(), cause)?;
+    node.undo_stage().await
+}
+
+/// Publishes a volume at a target whose path begins with that of `web`.
+async fn published_at_a_longer_path(cx: &Cx, node: &NodeCalls) -> Result<PathBuf> {
     let longer = node.target("web").with_file_name("mount-and-more");
     let mut request = node.publish_request("web");
     request["targetPath"] = json!(longer);
     cx.call("NodePublishVolume", request).await?.succeeds()?;
-    node.publish("web").await?.succeeds()?;
-    node.undo_publish("web").await?;
-    let undo = json!({ "volumeId": node.handle(), "targetPath": longer });
-    cx.call("NodeUnpublishVolume", undo).await?.succeeds()?;
-    let cause = "A target stays mounted, though NodeUnpublishVolume answered OK, since one whose path is the beginning of its own was unpublished before.";
-    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&longer)?.is_empty(), cause)?;
-    node.undo_stage().await
+    Ok(longer)
+}
+
+/// Unpublishes a volume at this target.
+async fn unpublished(cx: &Cx, node: &NodeCalls, target: &Path) -> Result {
+    let undo = json!({ "volumeId": node.handle(), "targetPath": target });
+    cx.call("NodeUnpublishVolume", undo).await?.succeeds()
 }

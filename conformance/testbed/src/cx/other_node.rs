@@ -52,13 +52,6 @@ impl Cx {
 }
 
 impl OtherNode {
-    /// The id that this node's driver answered.
-    pub async fn driver_id(&self) -> Result<String> {
-        let doing = self.shared.begin("other.driver_id()", Location::caller());
-        let other = doing.done(self.shared.bed.the_other())?;
-        Ok(other.driver_node_id().await)
-    }
-
     /// The request that attaches a volume to this node.
     #[track_caller]
     pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
