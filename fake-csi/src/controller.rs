@@ -45,9 +45,9 @@ impl Drop for Caller {
     }
 }
 
-/// The driver's note, for a sabotage, that nobody waits for a volume of this name.
+/// The driver's note, for a sabotage, that the caller of CreateVolume has given this name up.
 fn gave_up(name: &str) -> String {
-    format!("nobody waits for {name}")
+    format!("{name} was given up")
 }
 
 impl ControllerService {

@@ -52,8 +52,8 @@ impl Driver {
                 self.remember(&attached_again(&volume.id));
                 return Ok((Vec::new(), attachment.generation));
             }
-            let was_detached = self.has_seen(&detached_from_all(&volume.id));
-            if request.readonly && was_detached && self.breaks(Sabotage::DetachFromAllKeepsMode) {
+            let was_detached = || self.has_seen(&detached_from_all(&volume.id));
+            if request.readonly && self.breaks(Sabotage::DetachFromAllKeepsMode) && was_detached() {
                 return Err(Status::already_exists("the volume is published for writing"));
             }
             self.may_attach(books, volume, node, &capability)?;

@@ -115,8 +115,8 @@ impl Driver {
         let source =
             source.filter(|source| !(self.breaks(Sabotage::CloneOfDeletedIsEmpty) && is_gone(source.id())));
         if let Some(source) = &source
-            && self.has_seen(&format!("refused copy of {}", source.id()))
             && self.breaks(Sabotage::RefusedRestoreSpoilsSnapshot)
+            && self.has_seen(&format!("refused copy of {}", source.id()))
         {
             return Err(Status::unknown("the source is not ready to use"));
         }

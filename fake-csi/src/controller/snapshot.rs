@@ -44,8 +44,8 @@ impl Driver {
             std::thread::sleep(std::time::Duration::from_millis(30));
             !found
         };
-        let was_refused = self.has_seen(&format!("refused: {}", request.name));
-        if was_refused && self.breaks(Sabotage::RefusedSnapshotKeepsClaim) {
+        let was_refused = || self.has_seen(&format!("refused: {}", request.name));
+        if self.breaks(Sabotage::RefusedSnapshotKeepsClaim) && was_refused() {
             return Err(Status::aborted("a snapshot of this name is being taken"));
         }
         let (snapshot, volume) = self.journal.transact(|books| {

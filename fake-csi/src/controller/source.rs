@@ -122,7 +122,7 @@ impl Driver {
             // Long enough to be given up.
             std::thread::sleep(std::time::Duration::from_millis(40));
         }
-        match self.has_seen(&super::gave_up(&volume.name)) && self.breaks(Sabotage::CloneCutOffStaysEmpty) {
+        match self.breaks(Sabotage::CloneCutOffStaysEmpty) && self.has_seen(&super::gave_up(&volume.name)) {
             true => self.empty_contents(volume)?,
             false => copy::image(&from, &to)?,
         }

@@ -91,8 +91,8 @@ impl NodeService {
         staging_path: Option<PathBuf>,
     ) -> Result<(), Status> {
         self.may_use(volume, &capability, &request.publish_context)?;
-        let was_refused = self.driver.has_seen(&super::stage::refused_unstage(&volume.id));
-        if was_refused && self.driver.breaks(Sabotage::RefusedUnstageForgets) {
+        let was_refused = || self.driver.has_seen(&super::stage::refused_unstage(&volume.id));
+        if self.driver.breaks(Sabotage::RefusedUnstageForgets) && was_refused() {
             return Err(Status::failed_precondition("the volume is not staged"));
         }
         // A volume that is attached read-only is published read-only.

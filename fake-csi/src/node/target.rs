@@ -204,7 +204,8 @@ impl NodeService {
                     None => self.directory_to_show(volume, staging)?,
                 };
                 let is_opened = || self.driver.has_seen(&format!("created again: {}", volume.id));
-                if self.driver.breaks(Sabotage::PublishOpensRoot) || is_opened() {
+                let opens_again = self.driver.breaks(Sabotage::CreateAgainOpensRoot) && is_opened();
+                if self.driver.breaks(Sabotage::PublishOpensRoot) || opens_again {
                     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
                     drop(fs::set_permissions(&source, open));
                 }
