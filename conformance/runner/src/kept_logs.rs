@@ -21,7 +21,7 @@ pub fn places() -> Vec<PathBuf> {
 }
 
 /// Removes the oldest logs, so that with those of the run that just failed there are not more than [`RUNS`].
-pub(crate) fn thin_out() {
+pub fn thin_out() {
     let Ok(cache) = Cache::of_user() else { return };
     let ended = janitor::reports(&[cache.path(LOGS)]);
     // The next failed run tries again.

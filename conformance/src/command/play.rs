@@ -20,6 +20,7 @@ use runner::dispatch::Ledger;
 use runner::dispatch::lane::{self, Ended};
 use runner::exit_code;
 use runner::finding::Finding;
+use runner::kept_logs;
 use runner::message::{Assignment, Inside, Manifests, Played, Said, Script, Task};
 use runner::report::line::{FoundLines, Palette};
 use testbed::message::Orders;
@@ -211,6 +212,7 @@ async fn play(
     let code = played.and_then(|played| heard.outcome(flags, &directory, &played));
     if code.as_ref().is_err_and(|exit| !exit.is_interruption()) {
         ledger.keep(&directory)?;
+        kept_logs::thin_out();
     }
     code
 }

@@ -64,7 +64,7 @@ impl Ledger {
 
     /// Whether this is the directory that [`Ledger::logs`] has made.
     pub fn is_own(&self, path: &Path) -> bool {
-        path.file_name() == Some(ledger::scratch_name(self.run.id()).as_ref())
+        ledger::is_own(path, self.run.id())
     }
 
     /// Records a socket in the ledger before it is made.
