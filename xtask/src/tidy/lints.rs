@@ -14,7 +14,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     }
     for (path, text) in repository.rust() {
         let code = code(text);
-        let ignore_defect = "an ignored test is one nobody runs: assert today's behaviour, with a note";
+        let ignore_defect = "an ignored test never runs: assert today's behaviour, with a note";
         let ignores = lines_with(&code, "#[ignore");
         violations.extend(ignores.map(|line| Violation::new(format!("{path}:{line}"), ignore_defect)));
         let allow_defect = "`allow` outlives its cause: use `#[expect(…, reason = \"…\")]`";
