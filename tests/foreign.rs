@@ -71,17 +71,22 @@ fn nothing_that_is_wanted_is_about_the_node() {
     assert_eq!(ended.code, Some(3), "{}", ended.told());
 }
 
-/// mkfs.xfs refuses disks below 300 MiB, which is no fault of a driver whose manifest says `size = "64MiB"`.
+/// mkfs.xfs refuses disks below 300 MiB, which is no fault of a driver whose manifest says `size = "64MiB"`, or no size.
 #[test]
 fn a_volume_is_large_enough_for_its_file_system() {
     if !has_root() {
         return;
     }
+    let both = asked_sizes("size = \"64MiB\"\nfs_types = [\"ext4\", \"xfs\"]");
+    assert_eq!(both, ["67108864", "314572800"]);
+    assert_eq!(asked_sizes("fs_types = [\"xfs\"]"), ["314572800"]);
+}
+
+/// The sizes that a case asks for, with these lines in the table `volume` of the manifest.
+fn asked_sizes(lines: &str) -> Vec<String> {
     let words: Vec<String> = driver().split(' ').map(|word| format!("{word:?}")).collect();
-    let manifest = format!(
-        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\nsize = \"64MiB\"\nfs_types = [\"ext4\", \"xfs\"]\n",
-        words.join(", ")
-    );
+    let manifest =
+        format!("name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\n{lines}\n", words.join(", "));
     let case = "csi::staging::file_system_and_mount_flags_are_applied";
     let run = Volproof::new().file("driver.toml", &manifest);
     let (run, directory) = run.args("run --driver driver.toml --report out").arg(case).start();
@@ -91,6 +96,5 @@ fn a_volume_is_large_enough_for_its_file_system() {
     let trace = std::fs::read_to_string(trace).expect("the case has a trace");
     let asked = trace.lines().filter(|line| line.contains("\"CreateVolume\""));
     let size = |line: &str| Some(line.split_once("\"requiredBytes\":\"")?.1.split('"').next()?.to_owned());
-    let sizes: Vec<String> = asked.filter_map(size).collect();
-    assert_eq!(sizes, ["67108864", "314572800"]);
+    asked.filter_map(size).collect()
 }

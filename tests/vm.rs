@@ -67,6 +67,19 @@ lvchange --activate y csi-vg/one && mount /dev/csi-vg/one /tmp/one && grep kept 
 cleanup = ["/bin/sh", "-c", "lvremove --yes csi-vg/one"]
 "#;
 
+/// fake-csi in a guest with modules, one of which `prepare` looks for.
+const MODULES: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+
+[guest]
+modules = ["dm-crypt"]
+
+[per_case]
+prepare = ["/bin/grep", "dm_crypt", "/proc/modules"]
+"#;
+
 /// A driver that is fake-csi, but keeps its volumes in memory.
 const FORGETS: &str = r#"
 command = ["/bin/sh", "-c", """
@@ -226,6 +239,22 @@ fn export_of_the_manifest_is_served_in_each_case_of_a_guest() {
     let run = guests().file("driver.toml", EXPORTS).args("run --tier vm --driver driver.toml --jobs 1");
     let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
     assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+fn modules_of_the_manifest_are_loaded_in_each_guest() {
+    if !has_guests() {
+        return;
+    }
+    let run = guests().file("driver.toml", MODULES).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let unknown = MODULES.replace("dm-crypt", "no-such-module");
+    let run = guests().file("driver.toml", &unknown).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    let words = "the kernel has no module `no_such_module`";
+    assert!(ended.stderr.contains(words), "{}", ended.told());
 }
 
 #[test]

@@ -196,6 +196,10 @@ pub struct Guest {
     /// modules of a script. A program brings its libraries, and a script its interpreter.
     #[serde(default)]
     pub files: Vec<PathBuf>,
+    /// Modules of the guest's kernel that are loaded when it boots, beside those for file systems, NFS, iSCSI, device mapper,
+    /// loop devices and FUSE, which it has anyway.
+    #[serde(default)]
+    pub modules: Vec<String>,
 }
 
 /// How long the driver may take.

@@ -14,6 +14,7 @@ mod pause;
 mod put_off;
 mod rule;
 mod unreadable;
+mod version;
 
 use std::fs;
 use std::io;
@@ -40,6 +41,7 @@ pub use put_off::{is_not_now, repeated};
 pub use rule::{Gate, Rule, RuleError};
 pub(crate) use unreadable::{explained, no_answer};
 pub use unreadable::{is_unanswered, unreadable};
+pub(crate) use version::serves_csi_0;
 
 use crate::journal::{Edge, Journal};
 use crate::ledger::Ledger;

@@ -200,6 +200,8 @@ pub struct Outfit {
     pub program: PathBuf,
     /// Files and directories that have the same path in the guest; programs bring their libraries.
     pub files: Vec<PathBuf>,
+    /// Modules that are loaded when it boots, and that its kernel has to have.
+    pub modules: Vec<String>,
 }
 
 /// A guest that can be booted. While this value exists, no other run removes its files.
@@ -265,7 +267,7 @@ impl Outfit {
     /// The hash of the guest's inputs. A file counts by its path, inode, size and modification time.
     fn key(&self) -> Result<String, OutfitError> {
         let mut hash = Sha256::new();
-        hash.update(format!("{VERSION} {AT_ONCE:?} {ON_DEMAND:?}"));
+        hash.update(format!("{VERSION} {AT_ONCE:?} {ON_DEMAND:?} {:?}", self.modules));
         let mut files = self.packages.clone();
         files.push(self.program.clone());
         files.extend(tools().map(|(_, path)| path));
@@ -334,7 +336,8 @@ impl Outfit {
             root.tree(file, file)?;
         }
         let in_kernel = |name: &&&str| kernel.modules.has(name);
-        let at_once: Vec<&str> = TRANSPORT.iter().chain(AT_ONCE.iter().filter(in_kernel)).copied().collect();
+        let at_once = TRANSPORT.iter().chain(AT_ONCE.iter().filter(in_kernel)).copied();
+        let at_once: Vec<&str> = at_once.chain(self.modules.iter().map(String::as_str)).collect();
         root.modules(&kernel.modules, &at_once)?;
         for name in ON_DEMAND.iter().filter(in_kernel) {
             root.module_on_demand(&kernel.modules, name)?;
@@ -472,7 +475,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         fs::write(&program, "one").unwrap();
-        let outfit = Outfit { packages: vec![], program: program.clone(), files: vec![] };
+        let outfit = Outfit { packages: vec![], program: program.clone(), files: vec![], modules: vec![] };
         let before = outfit.key().unwrap();
         assert_eq!(outfit.key().unwrap(), before);
         fs::write(&program, "three").unwrap();

@@ -25,7 +25,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
         return None;
     }
     let at = Place { file: file!().to_owned(), line: line!() };
-    let cause = std::iter::once("The driver's last words were:".to_owned());
+    let cause = std::iter::once("The driver's log ends with:".to_owned());
     let cause = cause.chain(last_words.iter().map(|line| format!("  {line}"))).collect();
     let breakage =
         Breakage { after: String::new(), at: at.clone(), expected: None, actual: None, cause, event: None };
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((case.id.as_str(), case.status), (ID, Status::Failed));
         let contracts: Vec<_> = case.findings.iter().map(|finding| finding.contract.as_str()).collect();
         assert_eq!(contracts, ["DRV-007", ID]);
-        assert_eq!(case.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
+        assert_eq!(case.breakage.unwrap().cause, ["The driver's log ends with:", "  listening"]);
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub(super) struct Answers {
 /// Calls that CSI requires of every plugin, with any capabilities.
 const REQUIRED: &str = "DRV-007";
 
+/// How many they are: GetPluginInfo, Probe, GetPluginCapabilities, NodeGetCapabilities.
+const REQUIRED_CALLS: usize = 4;
+
 /// The cause for a call without an answer in time.
 pub const NOT_ANSWERED: &str = "not answered";
 
@@ -117,12 +120,22 @@ impl Answers {
                 answers.ask_group(channel, limit).await;
             }
         }
-        answers.ask_node(channel, limit).await;
+        answers.ask_node(channel.clone(), limit).await;
+        if answers.serves_nothing() && proxy::serves_csi_0(channel, limit).await {
+            answers.wrong = vec![older_version()];
+            return Ok(answers);
+        }
         let uncoupled = uncoupled(&answers.capabilities);
         for (method, cause) in uncoupled {
             answers.broken(method, "DRV-173", cause, String::new(), false);
         }
         Ok(answers)
+    }
+
+    /// Whether each call that CSI requires of every plugin is unimplemented.
+    fn serves_nothing(&self) -> bool {
+        let missing = self.wrong.iter().filter(|answer| answer.promise.as_deref() == Some(REQUIRED));
+        missing.count() == REQUIRED_CALLS
     }
 
     async fn ask_identity(&mut self, channel: Channel, limit: Duration) {
@@ -289,6 +302,17 @@ impl Answers {
     fn broken(&mut self, method: &str, promise: &str, cause: &str, detail: String, is_fatal: bool) {
         let (method, promise, cause) = (method.to_owned(), Some(promise.to_owned()), cause.to_owned());
         self.wrong.push(WrongAnswer { method, promise, cause, detail, is_fatal });
+    }
+}
+
+/// The wrong answer of a driver that implements only a specification before CSI 1.0, whose services have other names.
+fn older_version() -> WrongAnswer {
+    WrongAnswer {
+        method: String::new(),
+        promise: Some(REQUIRED.to_owned()),
+        cause: "the driver serves CSI 0 (csi.v0.Identity), which is another protocol; Kubernetes speaks CSI 1 (csi.v1.Identity)".to_owned(),
+        detail: String::new(),
+        is_fatal: true,
     }
 }
 

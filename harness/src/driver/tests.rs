@@ -1,10 +1,13 @@
 //! Faulty drivers, as shell scripts, each with an error of its own.
 
 use std::os::unix::fs::PermissionsExt;
+use std::task::{Context, Poll};
 
 use csi_proto::v1;
 use csi_proto::v1::identity_server::{Identity, IdentityServer};
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tonic::{Request, Response, Status};
 
 use super::*;
@@ -170,10 +173,48 @@ impl Identity for Named {
 
 /// The wrong answers of a driver that serves Identity only.
 async fn wrong_answers(name: &'static str) -> Vec<String> {
+    wrong_answers_of(IdentityServer::new(Named(name))).await
+}
+
+/// An Identity service with the names of CSI 0.
+#[derive(Clone)]
+struct Older(IdentityServer<Named>);
+
+impl tonic::server::NamedService for Older {
+    const NAME: &'static str = "csi.v0.Identity";
+}
+
+impl tower::Service<http::Request<Body>> for Older {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = <IdentityServer<Named> as tower::Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        tower::Service::<http::Request<Body>>::poll_ready(&mut self.0, context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let path = request.uri().path().replace("csi.v0.", "csi.v1.");
+        *request.uri_mut() = path.parse().expect("a path");
+        self.0.call(request)
+    }
+}
+
+/// The wrong answers of a driver with one service.
+async fn wrong_answers_of<S>(service: S) -> Vec<String>
+where
+    S: tower::Service<http::Request<Body>, Response = http::Response<Body>, Error = std::convert::Infallible>
+        + tonic::server::NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("csi.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-    let server = tonic::transport::Server::builder().add_service(IdentityServer::new(Named(name)));
+    let server = tonic::transport::Server::builder().add_service(service);
     let server = tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     let mut options = options(directory.path(), "unused");
     options.manifest = Manifest::from_socket(&socket);
@@ -193,6 +234,17 @@ async fn each_unimplemented_call_is_named_with_what_requires_it() {
             "DRV-007 Probe: not implemented; CSI requires it of every plugin (no Probe)",
             "DRV-007 NodeGetCapabilities: not implemented; CSI requires it of every node plugin",
             "no promise NodeGetInfo: not implemented; CSI lets it out, but the kubelet registers no driver without it",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn driver_of_an_older_csi_is_told_its_version_alone() {
+    let older = Older(IdentityServer::new(Named("csi.example.com")));
+    assert_eq!(
+        wrong_answers_of(older).await,
+        [
+            "DRV-007 the driver serves CSI 0 (csi.v0.Identity), which is another protocol; Kubernetes speaks CSI 1 (csi.v1.Identity)"
         ]
     );
 }

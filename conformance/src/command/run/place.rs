@@ -92,7 +92,8 @@ impl Place {
         let files = vm::packed(&mut manifest)?;
         // An emulated machine is slower than the machine that the manifest's limit is for.
         manifest.timeouts.start = Span::new(3 * manifest.start_timeout());
-        let contents = vm::Contents { files, root, within: flags.boot_timeout };
+        let modules = manifest.guest.modules.clone();
+        let contents = vm::Contents { files, modules, root, within: flags.boot_timeout };
         let guests = Rc::new(vm::guests(kernel, contents).await?);
         let verdict = &guests.kind().verdict;
         if wanted == Guests::OnKvm && verdict.accelerator != Accelerator::Kvm {

@@ -84,13 +84,14 @@ pub(super) fn emulator() -> Result<PathBuf, Exit> {
 #[derive(Debug)]
 pub(in crate::command) struct Contents {
     pub(in crate::command) files: Vec<PathBuf>,
+    pub(in crate::command) modules: Vec<String>,
     pub(in crate::command) root: Option<RootDisk>,
     pub(in crate::command) within: Duration,
 }
 
 impl Contents {
     pub(super) fn empty(within: Duration) -> Self {
-        Self { files: vec![], root: None, within }
+        Self { files: vec![], modules: vec![], root: None, within }
     }
 }
 
@@ -102,12 +103,12 @@ pub(in crate::command) async fn guests(kernel: Chosen, contents: Contents) -> Re
 
 /// A kind of guest whose PID 1 gets these arguments.
 pub(super) fn kind(kernel: Chosen, contents: Contents, init: &[&str]) -> Result<Kind, Exit> {
-    let Contents { files, root, within } = contents;
+    let Contents { files, modules, root, within } = contents;
     let qemu = emulator()?;
     let cache = cache()?;
     let program = std::env::current_exe().map_err(|error| Exit::environment(error.to_string()))?;
     let failed = |chain: Vec<String>| Exit::environment("cannot build a guest").details(chain);
-    let outfit = Outfit { packages: kernel.packages, program, files };
+    let outfit = Outfit { packages: kernel.packages, program, files, modules };
     let fitted = outfit.build_or_reuse(&cache).map_err(|error| failed(chain(&error)))?;
     let archive = std::fs::metadata(fitted.initramfs()).map_err(|error| failed(chain(&error)))?;
     fits_into_memory(archive.len() >> 20)?;
