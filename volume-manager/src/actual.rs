@@ -14,13 +14,15 @@ use api::names::{PluginName, PodUid, VolumeName};
 use api::{AttachedVolume, Bytes};
 use plugin_api::{PodRecord, Rebuilt, Spec, Transition};
 
+use crate::few::Few;
+
 pub use record::{Attachability, Device, PodEntry, PodMount, VolumeRecord};
 
 #[derive(Debug, Clone, Default)]
 pub struct ActualState {
     volumes: BTreeMap<VolumeName, VolumeRecord>,
     /// The volumes that have an entry for a pod: an index over `volumes`.
-    by_pod: BTreeMap<PodUid, BTreeSet<VolumeName>>,
+    by_pod: BTreeMap<PodUid, Few<VolumeName, ()>>,
     /// Volumes whose expansion has failed for good. Kept when the record is removed.
     expansion_failed: BTreeSet<VolumeName>,
 }
@@ -64,7 +66,7 @@ impl ActualState {
 
     /// The volumes that are or may be mounted for a pod.
     pub fn volumes_of(&self, pod: &PodUid) -> impl Iterator<Item = (&VolumeName, &PodEntry)> {
-        let volumes = self.by_pod.get(pod).into_iter().flatten();
+        let volumes = self.by_pod.get(pod).into_iter().flat_map(Few::keys);
         volumes.filter_map(move |volume| Some((volume, self.entry(volume, pod)?)))
     }
 
@@ -168,7 +170,7 @@ impl ActualState {
 
     fn index(&mut self, volume: &VolumeName, pod: &PodUid, has_entry: bool) {
         if has_entry {
-            self.by_pod.entry(pod.clone()).or_default().insert(volume.clone());
+            self.by_pod.entry(pod.clone()).or_default().insert(volume.clone(), ());
         } else if let Some(volumes) = self.by_pod.get_mut(pod) {
             volumes.remove(volume);
             if volumes.is_empty() {
@@ -330,7 +332,7 @@ impl ActualState {
         wants: impl Fn(&VolumeRecord) -> bool,
     ) -> Vec<VolumeName> {
         let mut required = Vec::new();
-        for volume in self.by_pod.get(pod).into_iter().flatten() {
+        for volume in self.by_pod.get(pod).into_iter().flat_map(Few::keys) {
             let Some(record) = self.volumes.get_mut(volume) else { continue };
             if !wants(record) {
                 continue;

@@ -4,18 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use api::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Bytes, Pod};
 use plugin_api::Spec;
 
+use crate::few::Few;
+
 #[derive(Debug, Clone, Default)]
 pub struct DesiredState {
     volumes: BTreeMap<VolumeName, Wanted>,
     /// The volumes that a pod wants: an index over `volumes`.
-    by_pod: BTreeMap<PodUid, BTreeSet<VolumeName>>,
+    by_pod: BTreeMap<PodUid, Few<VolumeName, ()>>,
     /// The errors of each pod, without repetitions.
     errors: BTreeMap<PodUid, BTreeSet<String>>,
 }
@@ -40,7 +41,7 @@ pub struct Wanted {
     pub label: String,
     /// The label of the pods' containers, even if the volume is not mounted with it.
     pub original_label: String,
-    pub pods: BTreeMap<PodUid, WantedBy>,
+    pub pods: Few<PodUid, WantedBy>,
 }
 
 /// A pod that wants a volume.
@@ -65,7 +66,7 @@ impl DesiredState {
 
     /// The volumes a pod wants.
     pub fn volumes_of(&self, pod: &PodUid) -> impl Iterator<Item = (&VolumeName, &Wanted, &WantedBy)> {
-        let volumes = self.by_pod.get(pod).into_iter().flatten();
+        let volumes = self.by_pod.get(pod).into_iter().flat_map(Few::keys);
         volumes.filter_map(move |volume| {
             let wanted = self.volumes.get(volume)?;
             Some((volume, wanted, wanted.pods.get(pod)?))
@@ -74,11 +75,7 @@ impl DesiredState {
 
     /// The volumes that a pod wants, starting at `first` or the next one after it, and then those before it.
     pub fn names_of(&self, pod: &PodUid, first: Option<&VolumeName>) -> impl Iterator<Item = &VolumeName> {
-        let from = first.map_or(Bound::Unbounded, Bound::Included);
-        self.by_pod.get(pod).into_iter().flat_map(move |volumes| {
-            let before = first.map(|first| volumes.range::<VolumeName, _>(..first));
-            volumes.range((from, Bound::Unbounded)).chain(before.into_iter().flatten())
-        })
+        self.by_pod.get(pod).into_iter().flat_map(move |volumes| volumes.keys_from(first))
     }
 
     /// Whether a pod wants any volume.
@@ -133,12 +130,12 @@ impl DesiredState {
             by.outer.sort();
         }
         wanted.pods.insert(uid.clone(), by);
-        self.by_pod.entry(uid).or_default().insert(volume.clone());
+        self.by_pod.entry(uid).or_default().insert(volume.clone(), ());
     }
 
     /// Removes everything that a pod wants, and returns those volumes.
-    pub fn remove_pod(&mut self, pod: &PodUid) -> BTreeSet<VolumeName> {
-        let volumes = self.by_pod.remove(pod).unwrap_or_default();
+    pub fn remove_pod(&mut self, pod: &PodUid) -> Vec<VolumeName> {
+        let volumes: Vec<_> = self.by_pod.remove(pod).unwrap_or_default().into_keys().collect();
         for volume in &volumes {
             let Some(wanted) = self.volumes.get_mut(volume) else { continue };
             wanted.pods.remove(pod);
@@ -245,7 +242,7 @@ mod tests {
             size: Bytes(1),
             label: label.to_owned(),
             original_label: label.to_owned(),
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         }
     }
 
@@ -267,7 +264,7 @@ mod tests {
         assert_eq!(volumes_of(&book, "web"), ["v", "w"]);
         assert_eq!(book.volumes().count(), 2);
 
-        assert_eq!(book.remove_pod(&"web".into()), BTreeSet::from(["v".into(), "w".into()]));
+        assert_eq!(book.remove_pod(&"web".into()), ["v".into(), "w".into()]);
         assert!(!book.has_pod(&"web".into()) && book.has_pod(&"db".into()));
         assert!(book.volume(&"w".into()).is_none());
         assert!(book.wants(&"v".into(), &"db".into()) && !book.wants(&"v".into(), &"web".into()));

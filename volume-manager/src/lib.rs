@@ -17,6 +17,7 @@ pub mod desired;
 mod dump;
 pub mod event;
 mod executor;
+pub mod few;
 mod in_use;
 pub mod manager;
 pub mod operation;

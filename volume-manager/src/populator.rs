@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actual::ActualState;
 use crate::desired::{DesiredState, Wanted};
+use crate::few::Few;
 use crate::operation::pending::delay_after;
 
 pub use lookup::{Found, Resolved};
@@ -33,7 +34,7 @@ pub use lookup::{Found, Resolved};
 pub struct Populator {
     pods: BTreeMap<PodUid, Tracked>,
     /// The pods that refer to a claim.
-    by_claim: BTreeMap<Namespaced, BTreeSet<PodUid>>,
+    by_claim: BTreeMap<Namespaced, Few<PodUid, ()>>,
     /// Pods to resolve, sorted.
     due: BTreeSet<PodUid>,
     /// Pods that are being resolved.
@@ -109,7 +110,7 @@ impl Populator {
             return;
         }
         for claim in claims_of(&pod) {
-            self.by_claim.entry(claim).or_default().insert(uid.clone());
+            self.by_claim.entry(claim).or_default().insert(uid.clone(), ());
         }
         let tracked = self.pods.entry(uid.clone()).or_default();
         tracked.pod = Some(pod);
@@ -174,7 +175,7 @@ impl Populator {
 
     /// Asks for the pods of a claim to be resolved: all of them, or only those whose last resolution failed.
     pub fn request_claim(&mut self, claim: &Namespaced, all: bool) {
-        let pods = self.by_claim.get(claim).cloned().unwrap_or_default();
+        let pods: Vec<_> = self.pods_of(claim).cloned().collect();
         for uid in pods {
             if all || self.pods.get(&uid).is_some_and(|tracked| !tracked.complete) {
                 self.request(&uid, false);
@@ -184,7 +185,7 @@ impl Populator {
 
     /// The pods that refer to a claim.
     pub fn pods_of(&self, claim: &Namespaced) -> impl Iterator<Item = &PodUid> {
-        self.by_claim.get(claim).into_iter().flatten()
+        self.by_claim.get(claim).into_iter().flat_map(Few::keys)
     }
 
     /// Takes the pods to resolve now. Nothing is resolved before the CSIDriver objects are known: the name of a
@@ -391,7 +392,7 @@ fn add_volume(
         size: spec.volume().map(|volume| volume.capacity).unwrap_or_default(),
         label: labels.effective,
         original_label: labels.original,
-        pods: BTreeMap::new(),
+        pods: Few::default(),
     };
     books.desired.add(&volume, new, Arc::clone(pod), Arc::clone(&spec), outer.clone());
     record_sizes(&volume, &spec, found.claim_capacity, books);

@@ -116,6 +116,12 @@ impl Paths {
     }
 }
 
+/// The path without the spare room that joining leaves: each volume keeps its paths as long as it is there.
+fn exact(mut path: PathBuf) -> PathBuf {
+    path.shrink_to_fit();
+    path
+}
+
 /// Paths of CSI volumes.
 impl Paths {
     /// The CSI plugin's directory.
@@ -130,7 +136,7 @@ impl Paths {
 
     /// The target of a filesystem volume. The driver creates it; its parent is created by the node.
     pub fn csi_target(&self, pod: &PodUid, inner: &SpecName) -> PathBuf {
-        self.csi_pod_volume(pod, inner).join("mount")
+        exact(self.csi_pod_volume(pod, inner).join("mount"))
     }
 
     /// The directory of a driver's stages.
@@ -145,7 +151,7 @@ impl Paths {
 
     /// The staging path of a filesystem volume.
     pub fn csi_global_mount(&self, driver: &DriverName, handle: &VolumeHandle) -> PathBuf {
-        self.csi_staging(driver, handle).join("globalmount")
+        exact(self.csi_staging(driver, handle).join("globalmount"))
     }
 
     /// The directory of all CSI block volumes.

@@ -1,6 +1,5 @@
 //! The record of one volume in the actual state.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +7,8 @@ use std::sync::Arc;
 use api::Bytes;
 use api::names::{PluginName, PodUid};
 use plugin_api::{Before, Mounted, PodRecord, Spec};
+
+use crate::few::Few;
 
 /// A volume that is or may be on this node.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +28,7 @@ pub struct VolumeRecord {
     pub expansion_blocked: bool,
     /// The SELinux label that the volume is mounted with, empty for none; `None` if no pod has set it yet.
     pub selinux_label: Option<String>,
-    pub pods: BTreeMap<PodUid, PodEntry>,
+    pub pods: Few<PodUid, PodEntry>,
 }
 
 /// Whether a volume is attached by the attach/detach controller.
@@ -102,7 +103,7 @@ impl VolumeRecord {
             size: Bytes::default(),
             expansion_blocked: false,
             selinux_label: None,
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         }
     }
 

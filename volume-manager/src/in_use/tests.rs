@@ -1,6 +1,5 @@
 //! Which volumes are listed, and which are marked as reported, after each change.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Bytes, Pod};
@@ -9,6 +8,7 @@ use plugin_api::{Rebuilt, Transition};
 
 use super::*;
 use crate::desired::Wanted;
+use crate::few::Few;
 use crate::plugin::testing::{DRIVER, persistent_spec};
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl World {
             size: Bytes::default(),
             label: String::new(),
             original_label: String::new(),
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         };
         let spec = Arc::new(persistent_spec(volume, DRIVER, volume));
         self.desired.add(&volume.into(), wanted, Arc::new(Pod::default()), spec, "data".into());

@@ -107,7 +107,7 @@ impl Manager {
         };
         for (volume, record) in self.actual.volumes() {
             dump.actual.insert(format!("volume {volume}"), record.to_string());
-            for (pod, entry) in &record.pods {
+            for (pod, entry) in record.pods.iter() {
                 dump.actual.insert(format!("pod {pod} {volume}"), entry.mount.to_string());
                 if entry.reconstructed {
                     dump.reconstructed.push(format!("pod {pod} {volume}"));
@@ -115,7 +115,7 @@ impl Manager {
             }
         }
         for (volume, wanted) in self.desired.volumes() {
-            for (pod, by) in &wanted.pods {
+            for (pod, by) in wanted.pods.iter() {
                 dump.desired.insert(format!("pod {pod} {volume}"), desired::describe(wanted, by));
             }
         }

@@ -8,6 +8,7 @@ use plugin_api::{PodRecord, Rebuilt, Spec};
 
 use super::*;
 use crate::desired::Wanted;
+use crate::few::Few;
 use crate::operation::{Key, OperationName};
 use crate::plugin::registry::kubelet;
 use crate::plugin::testing::{DRIVER, volume};
@@ -65,7 +66,7 @@ impl World {
             size: api::Bytes::default(),
             label: String::new(),
             original_label: String::new(),
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         };
         self.desired.add(&name(), wanted, Arc::new(pod()), Arc::new(spec()), "data".into());
         self.recovery.observe(Event::DesiredChanged);

@@ -1,6 +1,5 @@
 //! When each wait ends and how, as a table.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::clock::Instant;
@@ -11,6 +10,7 @@ use plugin_api::{Mounted, PodRecord, Spec, Transition};
 
 use super::*;
 use crate::desired::Wanted;
+use crate::few::Few;
 use crate::operation::{Key, OperationName};
 use crate::plugin::registry::kubelet;
 use crate::plugin::testing::{DRIVER, persistent_spec};
@@ -80,7 +80,7 @@ impl World {
             size: Bytes::default(),
             label: String::new(),
             original_label: String::new(),
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         };
         self.desired.add(&"p/v".into(), wanted, Arc::new(pod()), spec(), "data".into());
     }

@@ -3,7 +3,7 @@
 mod properties;
 mod requests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use plugin_api::{Facts, Mounted, PodRecord, Spec, Transition};
 use testing::{Toy, toy};
 use volume_manager::actual::ActualState;
 use volume_manager::desired::{DesiredState, Wanted};
+use volume_manager::few::Few;
 use volume_manager::operation::Operation;
 use volume_manager::reconciler::{Step, Worlds, plan};
 
@@ -134,7 +135,7 @@ impl World {
             size: Bytes(1),
             label: String::new(),
             original_label: String::new(),
-            pods: BTreeMap::new(),
+            pods: Few::default(),
         };
         change(&mut wanted);
         self.desired.add(&name(volume), wanted, pod, spec(volume), volume.into());

@@ -61,7 +61,14 @@ pub(crate) struct Memory(Mutex<Remembered>);
 struct Remembered {
     channel: Option<Channel>,
     capabilities: Option<Capabilities>,
+    /// The calls under way on the channel, and the most that were.
+    calls: usize,
+    most_calls: usize,
 }
+
+/// A connection that has carried more calls at once than this is closed when the last of them has ended: its buffers stay as
+/// large as that burst needed them, hundreds of bytes for each call.
+const BURST: usize = 64;
 
 type Capabilities = Arc<BTreeSet<i32>>;
 
@@ -69,6 +76,28 @@ impl Memory {
     /// The lock is never held across an await.
     fn open(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call under way on the channel of a memory.
+struct UnderWay<'a>(&'a Memory);
+
+impl<'a> UnderWay<'a> {
+    fn begin(memory: &'a Memory) -> Self {
+        let mut remembered = memory.open();
+        remembered.calls += 1;
+        remembered.most_calls = remembered.most_calls.max(remembered.calls);
+        Self(memory)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut remembered = self.0.open();
+        remembered.calls -= 1;
+        if remembered.calls == 0 && std::mem::take(&mut remembered.most_calls) > BURST {
+            remembered.channel = None;
+        }
     }
 }
 
@@ -202,6 +231,7 @@ impl Session {
         secrets: &[String],
         send: impl FnOnce(NodeClient<Channel>, Request<Q>) -> BoxFuture<'static, Result<Response<R>, Status>>,
     ) -> Result<R, CallError> {
+        let _under_way = UnderWay::begin(&self.memory);
         let exchange = async {
             let channel = self.channel(method).await?;
             let mut request = Request::new(message);
@@ -218,7 +248,8 @@ impl Session {
             () = self.lines.clock.sleep_until(self.deadline) => Err(CallError::deadline(method)),
         };
         if outcome.as_ref().is_err_and(CallError::lost_the_driver) {
-            *self.memory.open() = Remembered::default();
+            let mut remembered = self.memory.open();
+            (remembered.channel, remembered.capabilities) = (None, None);
         }
         outcome
     }
@@ -236,5 +267,26 @@ impl Session {
             self.memory.open().channel = Some(channel.clone());
         }
         Ok(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_of_a_burst_is_closed_after_its_last_call() {
+        let memory = Memory::default();
+        memory.open().channel = Some(Endpoint::from_static("http://driver").connect_lazy());
+        let calls = |many| (0..many).map(|_| UnderWay::begin(&memory)).collect::<Vec<_>>();
+        drop(calls(BURST));
+        assert!(memory.open().channel.is_some());
+        let mut burst = calls(BURST + 1);
+        burst.truncate(1);
+        assert!(memory.open().channel.is_some());
+        drop(burst);
+        assert!(memory.open().channel.is_none());
     }
 }
