@@ -140,9 +140,10 @@ fn explain_promise(entry: &Entry) -> String {
         text += "\n  broken by these sabotages of fake-csi\n";
         let line = |sabotage: &Sabotage| format!("    {}: {}\n", sabotage.name(), sabotage.bug());
         text.extend(entry.sabotages.iter().map(line));
-        text += "\n";
-        let commands = entry.sabotages.iter().map(|sabotage| command(*sabotage));
-        text.extend(commands.map(|command| format!("  see it broken  {command}\n")));
+        let program = program::name();
+        text += &format!(
+            "\n  `{program} sabotage NAME` says which case finds one of them; `{program} run --sabotage NAME CASE` shows its report\n"
+        );
     }
     text
 }
@@ -156,12 +157,6 @@ fn address(seen_in: &str) -> String {
         Some((repository, number)) => format!("https://github.com/{repository}/issues/{number}"),
         None => seen_in.to_owned(),
     }
-}
-
-fn command(sabotage: Sabotage) -> String {
-    let cases = registry::cases_that_see(sabotage);
-    let id = cases.first().map(|case| case.id().to_string()).unwrap_or_default();
-    format!("{} run --sabotage {} {id}", program::name(), sabotage.name())
 }
 
 fn judged_by_rule(rule: &Rule) -> String {

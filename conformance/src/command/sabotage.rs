@@ -34,7 +34,7 @@ use runner::report::line::count;
     after_help = "Exit codes: 0 each was found; 1 some was not; 2 command line; 4 the cases could not be run; 130 interrupted."
 )]
 pub(super) struct Flags {
-    /// Which; all without any
+    /// Sabotages of fake-csi; all of them if none is named
     #[arg(value_name = "NAME")]
     names: Vec<Sabotage>,
     /// These cases instead of those that judge the promise: substrings or globs of their ids
