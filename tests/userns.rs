@@ -32,6 +32,17 @@ fn root_of_a_user_namespace_runs_rootless_and_says_so() {
     assert_eq!(ended.code, Some(0), "{}", ended.told());
 }
 
+/// Whether a case needs a device is all that decides: directories are provisioned, bound and published.
+#[test]
+fn claims_for_directories_need_no_root() {
+    let Some(ended) = run("run csi::claims --report out --jobs 2") else { return };
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let cases = ended.results().cases();
+    let skipped = cases.iter().filter(|case| case.status != "passed");
+    let skipped: Vec<&str> = skipped.map(|case| case.id.as_str()).collect();
+    assert_eq!(skipped, ["csi::claims::claim_for_a_device_gets_one"], "{}", ended.told());
+}
+
 #[test]
 fn tier_host_is_refused_to_root_of_a_user_namespace() {
     let Some(ended) = run("run csi::publish --tier host") else { return };

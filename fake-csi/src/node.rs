@@ -151,6 +151,10 @@ impl Node for NodeService {
         if self.driver.breaks(Sabotage::NodeIdChanges) {
             node_id += &format!("-{}", self.driver.count());
         }
+        if self.driver.breaks(Sabotage::RestartRenamesNode) && self.driver.has_seen("a restart with volumes")
+        {
+            node_id += "-again";
+        }
         Ok(Response::new(v1::NodeGetInfoResponse {
             node_id,
             max_volumes_per_node: match self.driver.breaks(Sabotage::NegativeVolumeLimit) {

@@ -796,6 +796,8 @@ sabotages! {
         "CreateVolume that refuses a size repeats the secrets in its message."
     NodeGrowthNeedsRange "node-growth-needs-range" "DRV-028"
         "NodeExpandVolume without a capacity range is INVALID_ARGUMENT."
+    RestartRenamesNode "restart-renames-node" "DRV-005"
+        "A driver that is restarted with volumes answers another id of its node."
 }
 
 impl std::str::FromStr for Sabotage {

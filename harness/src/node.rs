@@ -146,6 +146,10 @@ impl Node {
         Ok(node)
     }
 
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
     /// Gives a pod to the node.
     ///
     /// # Errors

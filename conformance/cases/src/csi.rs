@@ -32,6 +32,7 @@ mod publish;
 mod races;
 mod reboot;
 mod recovery;
+mod registration;
 mod secrets;
 mod sharing;
 mod siblings;

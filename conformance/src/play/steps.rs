@@ -53,10 +53,10 @@ pub(super) fn takes_no_time(step: &Step) -> bool {
     match step.action {
         A::AddPod | A::RemovePod | A::TerminatePod | A::SyncPod => true,
         A::Inject | A::DisturbApi | A::HealApi | A::Snapshot => true,
-        A::Restart | A::KillNode | A::StartNode | A::KillDriver => true,
+        A::Restart | A::KillNode | A::StartNode | A::KillDriver | A::UnregisterDriver => true,
         A::Expand | A::UpdateConfigMap | A::Sh => true,
         A::WaitMounted | A::WaitUnmounted | A::WaitIdle | A::WaitState => false,
-        A::WaitRpc | A::StartDriver | A::Sleep => false,
+        A::WaitRpc | A::StartDriver | A::RegisterDriver | A::Sleep => false,
     }
 }
 
@@ -96,6 +96,14 @@ impl World {
                 Ok(())
             }
             Action::StartDriver => self.resume_driver().await,
+            Action::UnregisterDriver => {
+                self.withdraw();
+                Ok(())
+            }
+            Action::RegisterDriver => {
+                let registered = self.announce_after(0).await;
+                registered.map_err(|error| vec![format!("{error:#}")])
+            }
             Action::Expand => self.expand(step).await,
             Action::UpdateConfigMap => self.update_config_map(step),
             Action::Sleep => {

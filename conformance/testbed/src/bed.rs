@@ -27,6 +27,7 @@ pub(crate) mod pattern;
 mod pods;
 mod put_up;
 mod reboot;
+mod registration;
 mod remains;
 mod shared_driver;
 mod silence;

@@ -1,6 +1,6 @@
-//! The node calls that a case can hold, lose or make fail, and the codes they fail with.
+//! The calls that a case can hold, lose or make fail, and the codes they fail with.
 
-/// The node calls that change something.
+/// The node calls that change something, and the call that attaches a volume to the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// `NodeStageVolume`.
@@ -11,6 +11,8 @@ pub enum Method {
     Publish,
     /// `NodeUnpublishVolume`.
     Unpublish,
+    /// `ControllerPublishVolume`.
+    Attach,
 }
 
 impl Method {
@@ -21,6 +23,7 @@ impl Method {
             Self::Unstage => "NodeUnstageVolume",
             Self::Publish => "NodePublishVolume",
             Self::Unpublish => "NodeUnpublishVolume",
+            Self::Attach => "ControllerPublishVolume",
         }
     }
 }
@@ -36,6 +39,8 @@ pub enum Code {
     Unavailable,
     /// Another operation is under way.
     Aborted,
+    /// The node has its maximum of volumes.
+    ResourceExhausted,
 }
 
 impl Code {
@@ -46,6 +51,7 @@ impl Code {
             Self::DeadlineExceeded => "DeadlineExceeded",
             Self::Unavailable => "Unavailable",
             Self::Aborted => "Aborted",
+            Self::ResourceExhausted => "ResourceExhausted",
         }
     }
 }

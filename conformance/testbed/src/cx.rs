@@ -295,6 +295,13 @@ impl Process {
         }
     }
 
+    /// Removes the driver's registration, and waits until its node has noticed. The driver's process stays.
+    #[track_caller]
+    pub fn unregister(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.unregister()", self.who), Location::caller());
+        async move { doing.done(self.shared.bed.unregister_driver().await) }
+    }
+
     /// Lets the node die by itself after this number of further effects on the machine.
     pub async fn dies_after(&self, effects: u64) {
         self.shared.bed.doom_node(effects).await;

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 187] = [
+const FOUND_BY_CASES: [&str; 188] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -202,6 +202,7 @@ const FOUND_BY_CASES: [&str; 187] = [
     "restart-forgets-inline",
     "restart-forgets-time",
     "restart-keeps-one-target",
+    "restart-renames-node",
     "restore-finds-longer-names",
     "restore-skips-hidden-files",
     "restore-uses-up-snapshot",

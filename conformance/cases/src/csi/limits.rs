@@ -1,5 +1,7 @@
 //! The limit of volumes on a node.
 
+use std::time::Duration;
+
 use super::detach_of;
 use crate::prelude::*;
 
@@ -93,6 +95,37 @@ async fn limit_includes_the_volumes_of_the_node(cx: &mut Cx) -> Result {
         "NodeGetInfo answered a limit of {without} volumes for a node without the volume, and of {with} for one with it."
     );
     cx.keeps("DRV-035", "NodeGetInfo", with != with_again || with >= without, &cause)
+}
+
+/// The limit of a node stays the same when it is refreshed while a pod has a volume: from time to time, and at once when an
+/// attachment fails because the node is full.
+///
+/// CSI, NodeGetInfoResponse.max_volumes_per_node: the maximum number of volumes that can be published to the node.
+/// Kubernetes, CSIDriver: nodeAllocatableUpdatePeriodSeconds.
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit, TwoVolumes, Root])]
+async fn refreshed_limit_includes_the_volumes_of_the_node(cx: &mut Cx) -> Result {
+    const PERIOD: Duration = Duration::from_secs(60);
+    let before = cx.volume_limit().await?;
+    let (data, more) = (cx.volume("data").create().await?, cx.volume("more").create().await?);
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    cx.refreshes_volume_limit(PERIOD)?;
+    let is_kept = |after: i32| {
+        let cause = format!(
+            "NodeGetInfo answered a limit of {before} volumes before the node had one, and of {after} when the limit was refreshed."
+        );
+        cx.keeps("DRV-035", "NodeGetInfo", after >= before, &cause)
+    };
+
+    cx.removes_volume_limit()?;
+    cx.time_passes(PERIOD).await?;
+    is_kept(cx.volume_limit().await?)?;
+
+    cx.removes_volume_limit()?;
+    cx.fail(Method::Attach, Code::ResourceExhausted).times(1);
+    let next = cx.pod("next").volume(&more, "/data").add().await?;
+    is_kept(cx.volume_limit().await?)?;
+    next.stop().await?;
+    web.stop().await
 }
 
 /// A volume that is attached to its node again and again takes one place there.

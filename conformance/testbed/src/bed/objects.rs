@@ -164,12 +164,13 @@ impl Bed {
         synced.map_err(|error| StepError::of_node(&error))
     }
 
-    /// The node's last event of a pod whose volumes it cannot mount.
-    pub(crate) async fn complaint(&self, pod: &str) -> Result<String> {
+    /// The first event with these words about a pod whose volumes cannot be mounted.
+    pub(crate) async fn complaint(&self, pod: &str, words: &str) -> Result<String> {
         let about = |event: &Notification| {
             event.severity == Severity::Warning
                 && event.about.name == pod
                 && event.reason.starts_with("Failed")
+                && event.message.contains(words)
         };
         let waiting = async {
             loop {

@@ -3,6 +3,7 @@
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use api::storage::FsGroupPolicy;
 use api::{VolumeMode, VolumeSource};
@@ -84,6 +85,29 @@ impl Cx {
     pub fn republishes(&self) -> Result {
         let doing = self.shared.begin("cx.republishes()", Location::caller());
         doing.done(self.shared.bed.change_driver(|driver| driver.requires_republish = true))
+    }
+
+    /// The driver's object asks for its limit of volumes to be refreshed so often.
+    #[track_caller]
+    pub fn refreshes_volume_limit(&self, period: Duration) -> Result {
+        let step = format!("cx.refreshes_volume_limit({} s)", period.as_secs());
+        let doing = self.shared.begin(&step, Location::caller());
+        let seconds = Some(period.as_secs());
+        doing.done(self.shared.bed.change_driver(|driver| driver.allocatable_period = seconds))
+    }
+
+    /// Removes the limit of the driver's volumes from the node's CSINode object.
+    #[track_caller]
+    pub fn removes_volume_limit(&self) -> Result {
+        let doing = self.shared.begin("cx.removes_volume_limit()", Location::caller());
+        doing.done(self.shared.bed.remove_volume_limit())
+    }
+
+    /// Waits until the node's CSINode object has a limit of the driver's volumes.
+    #[track_caller]
+    pub fn volume_limit(&self) -> impl Future<Output = Result<i32>> {
+        let doing = self.shared.begin("cx.volume_limit()", Location::caller());
+        async move { doing.done(self.shared.bed.volume_limit().await) }
     }
 
     /// A volume of the driver's that lives as long as its pod, published with a secret of the pod's namespace.

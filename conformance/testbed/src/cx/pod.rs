@@ -245,8 +245,18 @@ impl Pod {
     pub fn has_event(&self, expected: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("has_event()", Location::caller());
         async move {
-            let complaint = doing.done(self.shared.bed.complaint(&self.spec.name).await)?;
+            let complaint = doing.done(self.shared.bed.complaint(&self.spec.name, "").await)?;
             self.shared.compare(&expected, complaint, &doing.at)
+        }
+    }
+
+    /// Waits until the pod has a warning event that names the driver.
+    #[track_caller]
+    pub fn misses_its_driver(&self) -> impl Future<Output = Result> {
+        let doing = self.begin("misses_its_driver()", Location::caller());
+        async move {
+            let bed = &self.shared.bed;
+            doing.done(bed.complaint(&self.spec.name, bed.driver_name()).await.map(drop))
         }
     }
 
