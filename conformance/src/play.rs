@@ -18,6 +18,7 @@ mod other_node;
 mod presence;
 pub(crate) mod scenario;
 mod session;
+mod shutdown;
 mod snapshot;
 mod steps;
 mod time;

@@ -16,13 +16,14 @@ mod notice;
 mod orphans;
 mod pod;
 mod protocol;
+mod shutdown;
 mod status;
 mod sweep;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ use protocol::{Order, Said, Settings};
 pub use child::main as child_main;
 pub use configure::Wanted;
 pub use error::NodeError;
+pub use shutdown::{CRITICAL, GracePeriod, Group};
 
 /// The parameters of a node's start.
 #[derive(Debug, Clone)]
@@ -105,6 +107,8 @@ pub struct Node {
     /// Pods whose containers are gone for good. A restarted node gets this list.
     gone: Arc<Mutex<BTreeSet<String>>>,
     doom: effects::Doom,
+    /// Whether a shutdown was begun since the last start.
+    is_shut_down: AtomicBool,
     /// Shared with who waits for an answer, so that a node can be killed meanwhile.
     running: Mutex<Option<Arc<Running>>>,
 }
@@ -141,7 +145,7 @@ impl Node {
     /// When its process does not start or does not become ready.
     pub async fn start(options: NodeOptions, api: ApiServer) -> Result<Self, NodeError> {
         let (gone, doom, running) = (Arc::default(), Arc::default(), Mutex::default());
-        let node = Self { options, api, gone, doom, running };
+        let node = Self { options, api, gone, doom, is_shut_down: AtomicBool::default(), running };
         node.run().await?;
         Ok(node)
     }
@@ -210,7 +214,7 @@ impl Node {
         self.journal().pod(name, PodPhase::Removed);
         let pod = self.mark_deleting(name)?;
         let uid = pod.meta.uid.clone();
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+        self.note_gone(&uid);
         if force {
             let failed = |source| NodeError::Api { pod: name.to_owned(), source };
             self.api.delete::<Pod>(NAMESPACE, name).map_err(failed)?;
@@ -399,6 +403,11 @@ impl Node {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Notes that the containers of a pod are gone.
+    fn note_gone(&self, uid: &str) {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+    }
+
     fn mark_deleting(&self, name: &str) -> Result<Arc<Pod>, NodeError> {
         let failed = |source| NodeError::Api { pod: name.to_owned(), source };
         let mark = |pod: &mut Pod| {
@@ -454,7 +463,7 @@ impl Node {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&running));
         match answered {
             Ok(Said::Refused(why)) => Err(NodeError::Refused(why)),
-            Ok(_) => Ok(()),
+            Ok(_) => self.end_shutdown(),
             Err(Lost) => Err(NodeError::Exited { exit: exited(exit).await }),
         }
     }

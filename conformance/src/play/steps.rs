@@ -56,7 +56,7 @@ pub(super) fn takes_no_time(step: &Step) -> bool {
         A::Restart | A::KillNode | A::StartNode | A::KillDriver | A::UnregisterDriver => true,
         A::Expand | A::UpdateConfigMap | A::Sh => true,
         A::WaitMounted | A::WaitUnmounted | A::WaitIdle | A::WaitState => false,
-        A::WaitRpc | A::StartDriver | A::RegisterDriver | A::Sleep => false,
+        A::WaitRpc | A::StartDriver | A::RegisterDriver | A::ShutDownNode | A::Sleep => false,
     }
 }
 
@@ -90,6 +90,7 @@ impl World {
                 self.kill_node(step).await;
                 Ok(())
             }
+            Action::ShutDownNode => self.shut_down_node().await,
             Action::StartNode => self.start_node(step).await,
             Action::KillDriver => {
                 self.stop_driver().await;

@@ -30,6 +30,7 @@ mod reboot;
 mod registration;
 mod remains;
 mod shared_driver;
+mod shutdown;
 mod silence;
 mod spec;
 mod step_error;

@@ -295,6 +295,14 @@ impl Process {
         }
     }
 
+    /// Shuts the node down gracefully: its pods end by their priority, critical ones last, and their volumes are unmounted and
+    /// unstaged before the node ends.
+    #[track_caller]
+    pub fn shuts_down(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.shuts_down()", self.who), Location::caller());
+        async move { doing.done(self.shared.bed.shut_down_node().await) }
+    }
+
     /// Removes the driver's registration, and waits until its node has noticed. The driver's process stays.
     #[track_caller]
     pub fn unregister(&self) -> impl Future<Output = Result> {

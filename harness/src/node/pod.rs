@@ -46,7 +46,7 @@ struct Worker {
     /// Whether the pod was added to the manager.
     introduced: AtomicBool,
     /// Whether the pod's object is deleted.
-    deleted: AtomicBool,
+    deleted: watch::Sender<bool>,
 }
 
 /// The progress of a pod.
@@ -104,7 +104,7 @@ impl Pods {
     /// Marks pods as deleted whose deletion the watch did not report.
     fn mark_deleted(&self, is_deleted: impl Fn(&Pod) -> bool) {
         let known = lock(&self.known);
-        let there = known.iter().filter(|(_, worker)| !worker.deleted.load(Ordering::Relaxed));
+        let there = known.iter().filter(|(_, worker)| !worker.is_deleted());
         let deleted = there.filter(|(_, worker)| is_deleted(&worker.pod.borrow()));
         let deleted: Vec<_> = deleted.map(|(uid, _)| uid.clone()).collect();
         drop(known);
@@ -115,14 +115,15 @@ impl Pods {
     fn deleted(&self, uid: &PodUid) {
         self.around.manager.remove_pod(uid);
         if let Some(worker) = lock(&self.known).get(uid) {
-            worker.deleted.store(true, Ordering::Relaxed);
+            worker.deleted.send_replace(true);
         }
     }
 
     async fn apply(&self, pod: Arc<Pod>) {
         let uid = pod.uid();
         self.forget_ended(&uid, &pod);
-        let state = match (pod.meta.is_deleting(), lock(&self.gone).contains(uid.as_str())) {
+        let is_gone = pod.is_over() || lock(&self.gone).contains(uid.as_str());
+        let state = match (pod.meta.is_deleting(), is_gone) {
             (_, true) => PodState::RuntimeGone,
             (true, false) => PodState::Terminating,
             (false, false) => PodState::Running,
@@ -141,7 +142,7 @@ impl Pods {
                     sync: Notify::new(),
                     progress: watch::Sender::new(Progress::Mounting(String::new())),
                     introduced: AtomicBool::new(false),
-                    deleted: AtomicBool::new(false),
+                    deleted: watch::Sender::new(false),
                 });
                 lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
                 if state != PodState::RuntimeGone {
@@ -162,7 +163,7 @@ impl Pods {
     /// Forgets a pod that has ended if another one has its uid now.
     fn forget_ended(&self, uid: &PodUid, pod: &Pod) {
         let mut known = lock(&self.known);
-        let ended = known.get(uid).is_some_and(|worker| worker.deleted.load(Ordering::Relaxed));
+        let ended = known.get(uid).is_some_and(|worker| worker.is_deleted());
         if ended && !pod.meta.is_deleting() {
             known.remove(uid);
             lock(&self.gone).remove(uid.as_str());
@@ -210,7 +211,7 @@ impl Pods {
 
     pub(super) async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
         // A deleted pod gets no volumes: the caller waits for a new pod of the same name.
-        let is_present = |worker: &Worker| !worker.deleted.load(Ordering::Relaxed);
+        let is_present = |worker: &Worker| !worker.is_deleted();
         self.wait(pod, limit, is_present, |progress| *progress == Progress::Mounted).await
     }
 
@@ -289,9 +290,8 @@ impl Pods {
                 is_current && worker.introduced.load(Ordering::Relaxed)
             })
         });
-        let listed_or_deleted = |(uid, worker): (&PodUid, &Arc<Worker>)| {
-            pods.contains_key(uid.as_str()) || worker.deleted.load(Ordering::Relaxed)
-        };
+        let listed_or_deleted =
+            |(uid, worker): (&PodUid, &Arc<Worker>)| pods.contains_key(uid.as_str()) || worker.is_deleted();
         all_known && known.iter().all(listed_or_deleted)
     }
 
@@ -398,8 +398,10 @@ impl Pods {
         worker.progress.send_replace(Progress::Gone);
     }
 
-    /// Deletes the pod's object, after which its volumes count as free, and then its directory.
+    /// Deletes the pod's object, after which its volumes count as free, and then its directory. A pod that has ended and was
+    /// not deleted keeps both until it is.
     async fn finish(&self, uid: &PodUid, worker: &Worker) {
+        worker.is_to_be_deleted().await;
         let pod = worker.pod.borrow().clone();
         let key = Key::namespaced(Kind::Pod, &pod.meta.namespace, &pod.meta.name);
         while let Err(error) = self.delete(&key, uid).await {
@@ -437,6 +439,22 @@ impl Pods {
                 tracing::warn!(%error, "cannot write an event");
             }
         });
+    }
+}
+
+impl Worker {
+    fn is_deleted(&self) -> bool {
+        *self.deleted.borrow()
+    }
+
+    /// Returns when the pod's object is deleted, or is to be.
+    async fn is_to_be_deleted(&self) {
+        let (mut pod, mut deleted) = (self.pod.subscribe(), self.deleted.subscribe());
+        tokio::select! {
+            biased;
+            _ = pod.wait_for(|pod| pod.meta.is_deleting()) => {}
+            _ = deleted.wait_for(|deleted| *deleted) => {}
+        }
     }
 }
 

@@ -68,7 +68,17 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         // The API server's default.
         termination_grace: spec.termination_grace_period_seconds.or(Some(30)),
         node_critical: spec.priority_class_name.as_deref() == Some("system-node-critical"),
+        priority: spec.priority.unwrap_or_else(|| priority(spec.priority_class_name.as_deref())),
     })
+}
+
+/// The priority of a class that each cluster has; that of other classes is in objects that are not read here.
+fn priority(class: Option<&str>) -> i32 {
+    match class {
+        Some("system-cluster-critical") => 2_000_000_000,
+        Some("system-node-critical") => 2_000_001_000,
+        _ => 0,
+    }
 }
 
 /// An ephemeral container has all that counts here under the same names.

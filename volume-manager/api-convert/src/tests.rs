@@ -338,10 +338,13 @@ fn container_keeps_the_fields_for_its_runtime() {
     let objects = objects(pod).expect("it is well-formed");
     let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
     assert!(pod.host_pid && pod.host_ipc && pod.shares_processes && pod.node_critical);
+    assert_eq!(pod.priority, 2_000_001_000);
     let plain = json!({"kind": "Pod", "metadata": {"name": "plain"}, "spec": {
         "containers": [], "priorityClassName": "system-cluster-critical"}});
     let plain = super::objects(plain).expect("it is well-formed");
-    assert!(matches!(plain.as_slice(), [Object::Pod(pod)] if !pod.node_critical));
+    assert!(
+        matches!(plain.as_slice(), [Object::Pod(pod)] if !pod.node_critical && pod.priority == 2_000_000_000)
+    );
     let (main, look) = (&pod.containers[0], &pod.containers[1]);
     expect![[r#"
         Some(5) "Strict" Confinement { run_as_group: Some(5), run_as_non_root: Some(true), seccomp: Some(RuntimeDefault), apparmor: Some(Unconfined) }

@@ -55,6 +55,7 @@ pub struct Pod {
     pub termination_grace: Option<i64>,
     /// Whether the priority class is `system-node-critical`.
     pub node_critical: bool,
+    pub priority: i32,
 }
 
 /// The security context of a pod, for all its containers.
@@ -356,6 +357,11 @@ impl Pod {
 
     pub fn uid(&self) -> PodUid {
         PodUid::new(&self.meta.uid)
+    }
+
+    /// Whether the pod has ended and will never use its volumes again.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
 
     /// The names of the volumes that some container has as a directory.

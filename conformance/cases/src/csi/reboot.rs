@@ -28,6 +28,42 @@ async fn pod_has_its_volumes_after_a_reboot(cx: &mut Cx) -> Result {
     cx.forget().await
 }
 
+/// A node that shuts down unmounts and unstages the volumes of its pods before it ends, and when it is back, the next pod has
+/// their data.
+///
+/// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
+/// Kubernetes, graceful node shutdown: pods end by their priority, critical ones last, once the volumes of others are unmounted.
+#[case(needs = [Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-060", "DRV-070"])]
+async fn volumes_are_unstaged_before_the_node_shuts_down(cx: &mut Cx) -> Result {
+    let (data, log) = (cx.volume("data").create().await?, cx.volume("log").create().await?);
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let agent = cx.pod("agent").critical().volume(&log, "/log").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    agent.writes("/log/greeting", "adieu").await?;
+    cx.forget().await?;
+
+    cx.node().shuts_down().await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+        csi    Unpublish log agent
+        umount <publish:log/agent>
+        csi    Unstage log
+    "#]])
+        .await?;
+    let last = cx.last_request("NodeUnpublishVolume")?["volumeId"] == json!(cx.handle(&log));
+    cx.finds(last, "The volume of a critical pod was unpublished before that of another pod.")?;
+    cx.node().start().await?;
+    cx.sees(expect![[""]]).await?;
+    web.stop().await?;
+    agent.stop().await?;
+    let next = cx.pod("next").volume(&data, "/data").volume(&log, "/log").start().await?;
+    next.reads("/data/greeting", "hello").await?;
+    next.reads("/log/greeting", "adieu").await?;
+    next.stop().await
+}
+
 /// A pod that was deleted while its machine was down is torn down when the machine is back, and the next pod has its
 /// data.
 ///

@@ -7,6 +7,7 @@ use api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use api::runtime::Powers;
 use api::{Container, Meta, Pod, PodVolume, VolumeSource};
 use harness::api_server::ContentSource;
+use harness::node::CRITICAL;
 
 /// A volume as a case wants it.
 #[derive(Debug, Clone)]
@@ -49,6 +50,7 @@ pub(crate) struct PodSpec {
     /// The pod's hostname, if it differs from its name.
     pub(crate) hostname: Option<String>,
     pub(crate) without_services: bool,
+    pub(crate) critical: bool,
 }
 
 /// A volume in a pod.
@@ -115,6 +117,7 @@ impl PodSpec {
             hostname_override: self.hostname.clone(),
             without_services: self.without_services,
             phase: "Pending".to_owned(),
+            priority: if self.critical { CRITICAL } else { 0 },
             ..Pod::default()
         }
     }

@@ -136,6 +136,12 @@ impl PodBuilder {
         self
     }
 
+    /// With the priority of a pod that the cluster cannot do without.
+    pub fn critical(mut self) -> Self {
+        self.spec.critical = true;
+        self
+    }
+
     /// A variable of its container's environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.spec.environment.push(Variable::text(name, value));

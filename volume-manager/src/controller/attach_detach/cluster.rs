@@ -259,7 +259,7 @@ impl Cluster {
 
     /// What a pod wants attached, and how it uses it.
     fn wanted_by(&self, key: &Namespaced, registry: &Registry) -> Vec<(Place, Use)> {
-        let Some(pod) = self.pods.get(key).filter(|pod| !is_over(pod)) else { return Vec::new() };
+        let Some(pod) = self.pods.get(key).filter(|pod| !pod.is_over()) else { return Vec::new() };
         let node = NodeName::new(&pod.node);
         if !self.manages(&node) {
             return Vec::new();
@@ -308,9 +308,4 @@ fn has_gone(node: &Node) -> bool {
 /// What the attachments of a node depend on, besides the volumes in use.
 fn decides(node: &Node) -> (bool, bool, bool, &[AttachedVolume]) {
     (is_managed(node), node.ready, has_gone(node), &node.volumes_attached)
-}
-
-/// Whether a pod will never use its volumes again.
-fn is_over(pod: &Pod) -> bool {
-    matches!(pod.phase.as_str(), "Succeeded" | "Failed")
 }
