@@ -796,6 +796,8 @@ sabotages! {
         "CreateVolume that refuses a size repeats the secrets in its message."
     NodeGrowthNeedsRange "node-growth-needs-range" "DRV-028"
         "NodeExpandVolume without a capacity range is INVALID_ARGUMENT."
+    ValidateForgetsUse "validate-forgets-use" "DRV-023"
+        "ValidateVolumeCapabilities confirms a device for a volume with a file system, which is then not published as one."
     RestartRenamesNode "restart-renames-node" "DRV-005"
         "A driver that is restarted with volumes answers another id of its node."
 }

@@ -58,11 +58,15 @@ pub enum Strength {
 /// The harm that a broken promise does; the worst is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
-    /// A user's data are lost, shown as another volume's, missing in a copy, or written where nothing may be written.
+    /// A user's data are lost.
+    Loss,
+    /// A user's data are shown as another volume's, missing in a copy, or written where nothing may be written.
     Data,
     /// The plugin ends, or gives a secret away.
     Plugin,
-    /// Neither of them.
+    /// A pod never starts or never ends.
+    Pod,
+    /// None of them.
     Other,
 }
 
@@ -128,11 +132,14 @@ impl Harm {
     /// Why findings about it stand before others of their strength.
     pub fn reason(self) -> Option<&'static str> {
         match self {
-            Self::Data => {
+            Self::Loss | Self::Data => {
                 Some("it can cost a user data, and so stands first among the findings of its strength")
             }
             Self::Plugin => {
                 Some("it can end the plugin or give a secret away, and stands before others of its strength")
+            }
+            Self::Pod => {
+                Some("it can keep a pod from starting or ending, and stands before others of its strength")
             }
             Self::Other => None,
         }

@@ -158,7 +158,12 @@ impl Driver {
             true => &capabilities[..1],
             false => &capabilities[..],
         };
-        let refusal = looked_at.iter().find_map(|capability| self.supports(volume.backing, capability).err());
+        let forgets_use = self.breaks(Sabotage::ValidateForgetsUse);
+        let refused = |capability: &Capability| match volume.is_made_for(&capability.access) || forgets_use {
+            true => self.supports(volume.backing, capability).err(),
+            false => Some("the volume was created for the other use".to_owned()),
+        };
+        let refusal = looked_at.iter().find_map(refused);
         let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
         let is_old = |one: &Capability| one.mode == Mode::SingleNodeWriter;
         let unknown = capabilities.iter().any(is_old) && self.breaks(Sabotage::RefusesSingleNodeWriter);

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 188] = [
+const FOUND_BY_CASES: [&str; 189] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -259,6 +259,7 @@ const FOUND_BY_CASES: [&str; 188] = [
     "unstage-takes-any-path",
     "validate-changes-use",
     "validate-confirms-others",
+    "validate-forgets-use",
 ];
 
 macro_rules! chapters {

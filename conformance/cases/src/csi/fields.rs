@@ -234,7 +234,8 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     cx.keeps("DRV-188", "", !made_by_shell.exists(), &cause)?;
     // The driver still answers ordinary calls.
     node.set_up("web").await?;
-    node.tear_down("web").await
+    node.tear_down("web").await?;
+    cx.volume("after").create().await.map(drop)
 }
 
 /// Makes a call with the value in each of these fields in turn. Any answer will do; a volume that it creates is deleted.

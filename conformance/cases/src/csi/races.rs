@@ -191,7 +191,8 @@ async fn cancelled_call_is_good_the_next_time(cx: &mut Cx) -> Result {
 /// afterwards.
 async fn repeat_cancelled(cx: &Cx, promise: &'static str, call: impl Fn() -> Call) -> Result {
     let answer = cx.until_free(&call).await?;
-    let cause = format!("A call that was repeated after its cancellation answered {}.", answer.code());
+    let cause =
+        format!("{} that was repeated after its cancellation answered {}.", answer.method(), answer.code());
     cx.keeps("DRV-091", answer.method(), answer.is_ok(), &cause)?;
     if answer.is_ok() {
         return cx.keeps(promise, answer.method(), true, "");

@@ -176,9 +176,10 @@ async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// Statistics are refused without each of the required fields, and of a volume that does not exist.
+/// Statistics are refused without each of the required fields, of a volume that does not exist, and at a path where the
+/// volume is not.
 ///
-/// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist.
+/// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist on the path.
 #[case(needs = [Stats, Filesystem, Root], judges = ["DRV-090"], driver = Shared)]
 async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -190,6 +191,15 @@ async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     request["volumeId"] = json!(unknown);
     let answer = cx.call(STATS, request).await?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    let target = node.target("web");
+    let nowhere = target.with_file_name("nowhere");
+    let above = target.parent().unwrap_or(&target);
+    for (path, asked) in [
+        (nowhere.as_path(), "at a path where nothing is"),
+        (above, "of the directory above the target, where the volume is not,"),
+    ] {
+        node.stats(path).await?.asked(asked).is("DRV-085", &["NotFound"])?;
+    }
     node.tear_down("web").await
 }
 

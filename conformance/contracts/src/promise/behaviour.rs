@@ -68,7 +68,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-099",
         "a volume that does not exist is NOT_FOUND, where the call is not about its absence",
-        csi("errors of each call", "Volume does not exist | 5 NOT_FOUND"),
+        csi(
+            "errors of each call",
+            "Volume does not exist | 5 NOT_FOUND ... it MUST return a non-ok gRPC code",
+        ),
         &[],
     ),
 ];

@@ -12,7 +12,7 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["topolvm/topolvm#1035", "longhorn/longhorn#9248"],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     advice(
         "DRV-161",
         "files keep their times, attributes, links and modes, whatever happens to their volume",
@@ -38,7 +38,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "a call that failed because of a device succeeds when the device is well again",
         "CSI has the caller repeat what failed, and says nothing of the reason; a volume that never recovers needs hands",
         &["longhorn/longhorn#12006"],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-165",
         "a volume whose file system does not answer any more, since its FUSE daemon has died, is not published",

@@ -27,7 +27,7 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["CVE-2026-3864"],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     must(
         "DRV-113",
         "a volume that was unpublished from a node takes no place there",

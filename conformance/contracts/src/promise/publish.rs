@@ -97,7 +97,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "unpublishing again is OK",
         csi("NodeUnpublishVolume", "This operation MUST be idempotent"),
         &["spiffe/spiffe-csi#158"],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-063",
         "unpublishing one target leaves the volume's other targets alone",
@@ -110,14 +111,14 @@ pub(super) const PROMISES: &[Promise] = &[
         csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["topolvm/topolvm#1035", "kubernetes/kubernetes#45464"],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     must(
         "DRV-065",
         "what is beside the target is the caller's and stays untouched",
         csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["kubernetes/kubernetes#101911", "kubernetes/kubernetes#85280"],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     advice(
         "DRV-066",
         "a target in use is not said to be unpublished: a mount that is only out of sight still writes",
@@ -135,7 +136,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "unpublishing an inline volume again is OK, though the volume is gone",
         csi("NodeUnpublishVolume", "This operation MUST be idempotent"),
         &["kubernetes/kubernetes#90752", "intel/pmem-csi#626"],
-    ),
+    )
+    .costs(Harm::Pod),
     advice(
         "DRV-069",
         "unpublishing and unstaging are OK where the mount has gone behind the driver's back",
@@ -153,14 +155,15 @@ pub(super) const PROMISES: &[Promise] = &[
         "unstaging again is OK",
         csi("NodeUnstageVolume", "This operation MUST be idempotent"),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-072",
         "all that was written is there again when the volume is staged next",
         csi("NodeUnstageVolume", "This RPC MUST undo the work by the corresponding `NodeStageVolume`"),
         &[],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     must(
         "DRV-073",
         "a cycle of staging and unstaging holds no device afterwards",

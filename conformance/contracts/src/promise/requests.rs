@@ -32,7 +32,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "cannot be found by the Plugin and the volume can be safely regarded as ControllerUnpublished from the node, the plugin SHOULD return `0 OK`",
         ),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-184",
         "what was published and staged can be undone: unpublishing, and then unstaging, succeed",
@@ -41,7 +42,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "This RPC MUST undo the work by the corresponding `NodePublishVolume` ... This RPC MUST undo the work by the corresponding `NodeStageVolume`",
         ),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     should(
         "DRV-185",
         "creating a volume of one name several times at once makes one volume",

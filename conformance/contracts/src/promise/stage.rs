@@ -29,7 +29,7 @@ pub(super) const PROMISES: &[Promise] = &[
             "NetApp/trident#418",
         ],
     )
-    .costs(Harm::Data),
+    .costs(Harm::Loss),
     must(
         "DRV-043",
         "the file system is of the type that was asked for",

@@ -8,7 +8,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "creating a volume again by its name and with the same request gives the same volume",
         csi("CreateVolume", "This operation MUST be idempotent"),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-011",
         "creating a volume by a name that exists with another request is ALREADY_EXISTS",
@@ -87,7 +88,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "does not exist or the artifacts associated with the volume do not exist anymore, the Plugin MUST reply `0 OK`",
         ),
         &["csi-sanity"],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-021",
         "a volume in use is not deleted: FAILED_PRECONDITION, and its data stay",
@@ -156,7 +158,8 @@ pub(super) const PROMISES: &[Promise] = &[
         "publishing a volume to a node again gives the same publish context",
         csi("ControllerPublishVolume", "This operation MUST be idempotent"),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-031",
         "a publish context leads to the volume on this node as it is attached now",
@@ -186,7 +189,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "is not attached to the node corresponding to the `node_id`, the Plugin MUST reply `0 OK`",
         ),
         &[],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-035",
         "a node gets no more volumes than it says it carries: RESOURCE_EXHAUSTED",

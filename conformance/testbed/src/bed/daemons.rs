@@ -134,9 +134,14 @@ fn members_of(cgroup: Option<&Cgroup>) -> Vec<i32> {
     }
 }
 
-/// Stops a process. None if it ends before that.
+/// Stops a program. None if it ends before that, or has not begun: a child that is stopped before it becomes a program of its
+/// own stops the parent that waits for that, which no program that hangs can do.
 fn stopped(pid: i32) -> Option<Process> {
     let found = process::get(pid).filter(|found| !found.zombie)?;
+    let command = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if command(pid) == command(found.parent) {
+        return None;
+    }
     signal(std::slice::from_ref(&found), Signal::SIGSTOP);
     let settled = || (has_stopped(pid) || has_ended(&found)).then_some(());
     Deadline::after(ENDING).until("", settled).ok()?;
