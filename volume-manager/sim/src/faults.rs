@@ -16,6 +16,13 @@ const ERRORS: &[i32] = &[5, 12, 16, 28];
 /// Frequent steps that change nothing; they fail less often than changes.
 const READS: &[&str] = &["read_dir", "read_file", "metadata", "symlink_metadata", "is_likely_mount_point"];
 
+/// Steps that remove what an operation has made. They come one after the other at its end, so that each must fail often if all
+/// the states in between are to be met.
+const REMOVALS: &[&str] = &["remove_dir", "remove_file"];
+
+/// How many times as often as other steps these fail.
+const OFTEN: u32 = 4;
+
 /// Decides about each step of the kernel. Clones share the decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct KernelFaults(Arc<Mutex<Inner>>);
@@ -70,7 +77,8 @@ impl KernelFaults {
 
 impl Inner {
     fn stall_or_fail(&mut self, step: &Step<'_>) -> Order {
-        if self.per_mille == 0 || self.random.u32(..1000) >= self.per_mille {
+        let per_mille = if REMOVALS.contains(&step.method) { OFTEN * self.per_mille } else { self.per_mille };
+        if per_mille == 0 || self.random.u32(..1000) >= per_mille {
             return Order::Go;
         }
         // Reconstruction reads whole directories, and removes empty ones. A directory that cannot be read is

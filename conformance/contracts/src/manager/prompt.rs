@@ -361,14 +361,19 @@ impl Prompt {
         !books.slow_api && heard && is_attached_to_node(books, volume)
     }
 
-    /// Whether the manager recovered this volume of a pod from disk: no operation of this life has led to it.
+    /// Whether the manager recovered this volume of a pod, or this stage, from disk: no operation of this life has led to it.
     fn is_read_back(&self, books: &Books, change: &StateChange) -> bool {
-        let of = pod_and_volume(&change.key);
-        books.life > 0
-            && change.world == World::Actual
-            && change.from.is_empty()
-            && change.to.starts_with("VolumeMountUncertain")
-            && of.is_some_and(|(pod, volume)| !self.runs(volume, |_, running| running == pod))
+        let is_new = books.life > 0 && change.world == World::Actual && change.from.is_empty();
+        let is_known = match (pod_and_volume(&change.key), change.key.strip_prefix("volume ")) {
+            (Some((pod, volume)), _) if change.to.starts_with("VolumeMountUncertain") => {
+                self.runs(volume, |_, running| running == pod)
+            }
+            (_, Some(volume)) if change.to.starts_with("DeviceMountUncertain") => {
+                self.runs(volume, |_, _| true)
+            }
+            _ => return false,
+        };
+        is_new && !is_known
     }
 
     /// A volume that has left both books is a new one when it comes back.

@@ -86,6 +86,9 @@ fn wanted_volume_has_an_operation() {
     let torn_down = "op start volume_unmount v3/c\nop end volume_unmount v3/c\n";
     breaks(rule, late, &[once_pod, staged, torn_down, wanted, later].concat(), &[]);
     breaks(rule, late, &[staged, wanted, later].concat(), &[]);
+    // A stage that is identified after other volumes were torn down waits for the node's object like them.
+    let identified = ["node kill\nnode start\n", torn_down, "state v1 DeviceMountUncertain\n"].concat();
+    passes_over(rule, &[once_pod, &identified, wanted, later].concat(), &[]);
     let not_reported = "step add_pod uid-a\nwants v1/a reportedInUse=false\n";
     passes_over(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, not_reported, start].concat(), &[]);
 }
