@@ -149,12 +149,9 @@ impl Pods {
                     // Before the manager learns of the pod: its operations must not create these directories first.
                     self.make_directories(&uid).await;
                 }
-                {
-                    // The pod may have ended while its directories were made. A change of its state waits for this one.
-                    let state = worker.state.borrow();
-                    self.around.manager.add_pod(pod);
-                    self.around.manager.set_pod_state(&uid, *state);
-                }
+                self.around.manager.add_pod(pod);
+                // The pod may have ended while its directories were made.
+                self.around.manager.set_pod_state(&uid, *worker.state.borrow());
                 worker.introduced.store(true, Ordering::Relaxed);
                 if self.around.settings.measure {
                     tokio::spawn(self.clone().keep_measured(uid.clone(), Arc::clone(&worker)));
