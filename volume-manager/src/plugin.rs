@@ -6,6 +6,7 @@ mod content;
 pub mod csi;
 pub(crate) mod downward_api;
 pub mod empty_dir;
+pub mod flex_volume;
 pub mod host_path;
 pub mod image;
 pub mod local;

@@ -376,8 +376,8 @@ fn add_volume(
     })?;
     let attachable = plugin.can_attach(&spec, books.facts);
     let device_mountable = plugin.can_device_mount(&spec);
-    let volume = unique_name(&**plugin, pod, &spec, attachable || device_mountable)?;
-    let labels = selinux::labels(pod, outer, &spec, &**plugin, books.facts)?;
+    let volume = unique_name(&*plugin, pod, &spec, attachable || device_mountable)?;
+    let labels = selinux::labels(pod, outer, &spec, &*plugin, books.facts)?;
     let wanted = books.desired.volume(&volume);
     if let Some(wanted) = wanted.filter(|wanted| !wanted.pods.contains_key(&pod.uid())) {
         selinux::check_conflict(&volume, wanted, &labels)?;

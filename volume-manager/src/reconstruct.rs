@@ -84,7 +84,7 @@ async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result
         return Err(Unfit::NoAbility { plugin: found.plugin.to_string(), ability: "map devices" }.into());
     }
     let rebuilt = plugin.reconstruct(&scene, found).await?;
-    recovered(&**plugin, rebuilt, Some(&found.pod))
+    recovered(&*plugin, rebuilt, Some(&found.pod))
 }
 
 /// Gives a reconstructed volume its unique name.

@@ -11,6 +11,7 @@ mod csi;
 mod disk;
 mod empty_dir;
 mod ephemeral;
+mod flex_volume;
 mod fuse;
 mod host_path;
 mod local;

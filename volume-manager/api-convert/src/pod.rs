@@ -8,6 +8,7 @@ use api::pod::{
     PodVolume, Projection, SeLinuxOptions, VolumeDevice, VolumeMount, VolumeSource,
 };
 use api::runtime::Confinement;
+use api::storage::FlexVolume;
 use k8s_openapi::api::core::v1 as core;
 
 use super::{Bad, environment, id, mode, quantity, runtime, storage};
@@ -260,6 +261,16 @@ fn source(volume: core::Volume) -> Result<VolumeSource, Bad> {
     if let Some(nfs) = volume.nfs {
         let read_only = nfs.read_only.unwrap_or_default();
         return Ok(VolumeSource::Nfs { server: nfs.server, path: nfs.path, read_only });
+    }
+    if let Some(flex) = volume.flex_volume {
+        return Ok(VolumeSource::FlexVolume(Box::new(FlexVolume {
+            driver: flex.driver,
+            fs_type: flex.fs_type.unwrap_or_default(),
+            read_only: flex.read_only.unwrap_or_default(),
+            options: flex.options.unwrap_or_default(),
+            secret: flex.secret_ref.map(|secret| secret.name),
+            secret_namespace: String::new(),
+        })));
     }
     if let Some(image) = volume.image {
         return Ok(VolumeSource::Image {

@@ -4,9 +4,9 @@ use api::names::Namespaced;
 use api::object::Meta;
 use api::storage::{
     AccessMode, AllowedValues, AttributesClass, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus,
-    ClaimTemplate, Class, Condition, CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy,
-    LifecycleMode, ModifyProgress, Modifying, NodeAffinity, PersistentSource, Requirement, Volume,
-    VolumeMode,
+    ClaimTemplate, Class, Condition, CsiDriver, CsiSource, DataSource, DriverToken, FlexVolume,
+    FsGroupPolicy, LifecycleMode, ModifyProgress, Modifying, NodeAffinity, PersistentSource, Requirement,
+    Volume, VolumeMode,
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -128,6 +128,17 @@ fn source(spec: core::PersistentVolumeSpec) -> PersistentSource {
     }
     if let Some(local) = spec.local {
         return PersistentSource::Local { path: local.path, fs_type: local.fs_type.unwrap_or_default() };
+    }
+    if let Some(flex) = spec.flex_volume {
+        let secret = flex.secret_ref.unwrap_or_default();
+        return PersistentSource::FlexVolume(Box::new(FlexVolume {
+            driver: flex.driver,
+            fs_type: flex.fs_type.unwrap_or_default(),
+            read_only: flex.read_only.unwrap_or_default(),
+            options: flex.options.unwrap_or_default(),
+            secret: secret.name,
+            secret_namespace: secret.namespace.unwrap_or_default(),
+        }));
     }
     const COMMON: &[&str] = &[
         "accessModes",

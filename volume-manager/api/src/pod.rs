@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::{Import, Variable};
 use super::object::{Bytes, Meta};
 use super::runtime::{Confinement, Port, Powers, Program};
-use super::storage::ClaimTemplate;
+use super::storage::{ClaimTemplate, FlexVolume};
 use crate::names::{ContainerName, DriverName, OuterName, PodUid};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -216,6 +216,8 @@ pub enum VolumeSource {
         /// Whether it is mounted read-only.
         read_only: bool,
     },
+    /// A volume of a program of the node's administrator.
+    FlexVolume(Box<FlexVolume>),
     /// A config map as files.
     ConfigMap(Content),
     /// A secret as files.

@@ -205,7 +205,7 @@ fn volume_body(volume: &Volume) -> Value {
         }
         PersistentSource::Local { path, .. } => spec["local"] = json!({ "path": path }),
         PersistentSource::HostPath { path, .. } => spec["hostPath"] = json!({ "path": path }),
-        PersistentSource::Nfs { .. } | PersistentSource::Other { .. } => {}
+        PersistentSource::Nfs { .. } | PersistentSource::FlexVolume(_) | PersistentSource::Other { .. } => {}
     }
     json!({ "spec": spec, "status": { "phase": volume.phase } })
 }

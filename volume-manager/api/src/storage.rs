@@ -203,11 +203,30 @@ pub enum PersistentSource {
         /// The file system to make on a device that has none; empty for the default.
         fs_type: String,
     },
+    /// With a program of the node's administrator.
+    FlexVolume(Box<FlexVolume>),
     /// A kind this manager has no plugin for.
     Other {
         /// The name of the field.
         kind: String,
     },
+}
+
+/// A volume that a program of the node's administrator mounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlexVolume {
+    /// The driver, as `vendor/name`.
+    pub driver: String,
+    /// The file system type; empty for the driver's default.
+    pub fs_type: String,
+    pub read_only: bool,
+    /// The options that the driver gets beside facts about volume and pod.
+    pub options: BTreeMap<String, String>,
+    /// The secret whose entries the driver gets.
+    pub secret: Option<String>,
+    /// The namespace of the secret; empty for the pod's.
+    pub secret_namespace: String,
 }
 
 impl Default for PersistentSource {

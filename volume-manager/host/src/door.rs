@@ -187,6 +187,9 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// Grows a file system to its device. An unknown type is an error. Effect `grow`.
     async fn grow_filesystem(&self, grow: &Grow) -> Result<()>;
 
+    /// Runs a program that may mount or unmount at `target`. Returns what it has printed, whatever its exit status.
+    async fn run_at(&self, program: &Path, arguments: &[String], target: &Path) -> Result<String>;
+
     async fn selinux_enabled(&self) -> bool;
 
     /// Whether tmpfs takes `noswap`: kernel 6.4 or later and not in a user namespace, or a probe proves it.

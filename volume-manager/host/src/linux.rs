@@ -282,6 +282,10 @@ impl Host for LinuxHost {
         on_blocking_thread!(disk::grow, grow)
     }
 
+    async fn run_at(&self, program: &Path, arguments: &[String], target: &Path) -> Result<String> {
+        on_blocking_thread!(mount::run_at, program, arguments, target)
+    }
+
     async fn selinux_enabled(&self) -> bool {
         blocking(probe::selinux_enabled).await
     }

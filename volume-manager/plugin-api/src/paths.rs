@@ -39,6 +39,12 @@ impl Paths {
         self.root.join("plugins_registry")
     }
 
+    /// The program of a FlexVolume driver.
+    pub fn flex_volume_driver(&self, plugin: &PluginName) -> PathBuf {
+        let name = plugin.as_str().rsplit('/').next().unwrap_or_default();
+        self.root.join("volumeplugins").join(plugin.escaped()).join(name)
+    }
+
     /// The file that names the container in which a plugin's mount tools run.
     pub fn plugin_container(&self, plugin: &PluginName) -> PathBuf {
         self.root.join("plugin-containers").join(format!("{}.json", plugin.escaped()))

@@ -1,5 +1,6 @@
 //! The plugins of a manager, by volume and by name.
 
+use std::fmt;
 use std::sync::Arc;
 
 use api::names::PluginName;
@@ -13,6 +14,16 @@ use crate::spec::{Spec, SpecSource};
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     plugins: Vec<Arc<dyn VolumePlugin>>,
+    families: Vec<Arc<dyn PluginFamily>>,
+}
+
+/// Plugins that are made for the drivers that volumes name.
+pub trait PluginFamily: fmt::Debug + Send + Sync + 'static {
+    /// The plugin of a volume; `None` for a volume of another kind.
+    fn of_volume(&self, spec: &Spec) -> Option<Arc<dyn VolumePlugin>>;
+
+    /// The plugin of this name; `None` for a name that is no driver's.
+    fn named(&self, name: &PluginName) -> Option<Arc<dyn VolumePlugin>>;
 }
 
 /// Why no plugin could be picked for a volume.
@@ -31,7 +42,7 @@ pub enum PickError {
 
 impl Registry {
     pub fn new(plugins: Vec<Arc<dyn VolumePlugin>>) -> Self {
-        Self { plugins }
+        Self { plugins, families: Vec::new() }
     }
 
     #[must_use]
@@ -40,9 +51,16 @@ impl Registry {
         self
     }
 
+    #[must_use]
+    pub fn with_family(mut self, family: Arc<dyn PluginFamily>) -> Self {
+        self.families.push(family);
+        self
+    }
+
     /// The one plugin that supports a volume.
-    pub fn pick(&self, spec: &Spec) -> Result<&Arc<dyn VolumePlugin>, PickError> {
-        let mut takers = self.plugins.iter().filter(|plugin| plugin.supports(spec));
+    pub fn pick(&self, spec: &Spec) -> Result<Arc<dyn VolumePlugin>, PickError> {
+        let single = self.plugins.iter().filter(|plugin| plugin.supports(spec)).cloned();
+        let mut takers = single.chain(self.families.iter().filter_map(|family| family.of_volume(spec)));
         let first = takers.next().ok_or_else(|| PickError::None { kind: kind_without_plugin(spec) })?;
         let mut names: Vec<_> = takers.map(|plugin| plugin.name().to_string()).collect();
         if names.is_empty() {
@@ -52,12 +70,13 @@ impl Registry {
         Err(PickError::Several { names })
     }
 
-    pub fn by_name(&self, name: &PluginName) -> Result<&Arc<dyn VolumePlugin>, Unfit> {
-        let found = self.plugins.iter().find(|plugin| &plugin.name() == name);
+    pub fn by_name(&self, name: &PluginName) -> Result<Arc<dyn VolumePlugin>, Unfit> {
+        let single = self.plugins.iter().find(|plugin| &plugin.name() == name).cloned();
+        let found = single.or_else(|| self.families.iter().find_map(|family| family.named(name)));
         found.ok_or_else(|| Unfit::NoPlugin { plugin: name.to_string() })
     }
 
-    /// All plugins, in the order they were added.
+    /// All plugins that need no driver of their own, in the order they were added.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn VolumePlugin>> {
         self.plugins.iter()
     }

@@ -19,7 +19,7 @@ impl Manager {
             .filter_map(|(volume, entry)| {
                 let name = entry.record.outer.first()?.clone();
                 let plugin = self.executor.registry().by_name(&self.actual.volume(volume)?.plugin).ok()?;
-                Some((name, Arc::clone(plugin), entry.record.spec.clone()))
+                Some((name, plugin, entry.record.spec.clone()))
             })
             .collect();
         let cx = self.executor.context().clone();

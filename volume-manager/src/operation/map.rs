@@ -36,7 +36,7 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Reg
     check_single_pod(map).map_err(failed("MapVolume.SetUpDevice failed"))?;
     let global = mapper.global_map_path(&cx.paths, &map.spec);
     let global = global.map_err(failed("MapVolume.GetGlobalMapPath failed"))?;
-    let attached = wait_for_attach(cx, &**plugin, map).await;
+    let attached = wait_for_attach(cx, &*plugin, map).await;
     request.device_path = attached.map_err(failed("MapVolume.WaitForAttach failed"))?;
 
     stage(cx, mapper, &request, &global).await.map_err(|(step, failure)| failed(step)(failure))?;
@@ -53,7 +53,7 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Reg
             return Err(failed(step)(failure));
         }
     };
-    finish(cx, registry, &**plugin, map, &bridges, &device).await
+    finish(cx, registry, &*plugin, map, &bridges, &device).await
 }
 
 fn no_ability(map: &MountVolume) -> Failure {

@@ -27,14 +27,14 @@ pub(crate) async fn run(
     let plugin = registry.by_name(&mount.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(failed("MountVolume.FindPluginBySpec failed"))?;
     check_affinity(cx, mount).await.map_err(failed("MountVolume.NodeAffinity check failed"))?;
-    check_options(&**plugin, mount).map_err(failed("MountVolume.MountOptionSupport check failed"))?;
+    check_options(&*plugin, mount).map_err(failed("MountVolume.MountOptionSupport check failed"))?;
     check_single_pod(mount).map_err(failed("MountVolume.SetUp failed"))?;
 
-    let attached = wait_for_attach(cx, &**plugin, mount).await;
+    let attached = wait_for_attach(cx, &*plugin, mount).await;
     let device_path = attached.map_err(failed("MountVolume.WaitForAttach failed"))?;
-    mount_device(cx, &**plugin, mount, &device_path).await?;
+    mount_device(cx, &*plugin, mount, &device_path).await?;
 
-    let mounted = set_up(cx, &**plugin, mount, &device_path).await;
+    let mounted = set_up(cx, &*plugin, mount, &device_path).await;
     let mounted = mounted.map_err(failed("MountVolume.SetUp failed"))?;
     grow(cx, registry, mount, &mounted, &device_path)
         .await

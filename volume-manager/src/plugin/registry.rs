@@ -9,6 +9,7 @@ use super::content::ContentPlugin;
 use super::csi::CsiPlugin;
 use super::downward_api::DownwardApiSource;
 use super::empty_dir::EmptyDirPlugin;
+use super::flex_volume::FlexVolumes;
 use super::host_path::HostPathPlugin;
 use super::image::ImagePlugin;
 use super::local::LocalPlugin;
@@ -16,8 +17,8 @@ use super::nfs::NfsPlugin;
 use super::projected::ProjectedSource;
 use super::secret::SecretSource;
 
-/// The kubelet's plugins, without those for in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
-/// FlexVolume) and those that are migrated to CSI.
+/// The kubelet's plugins, without those for in-tree volumes that need tools of their own (iSCSI, Fibre Channel) and those
+/// that are migrated to CSI.
 pub fn kubelet() -> Registry {
     Registry::new(vec![
         Arc::new(CsiPlugin::new()),
@@ -31,6 +32,7 @@ pub fn kubelet() -> Registry {
         Arc::new(ContentPlugin::<DownwardApiSource>::new()),
         Arc::new(ContentPlugin::<ProjectedSource>::new()),
     ])
+    .with_family(Arc::new(FlexVolumes::default()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod content;
 mod elsewhere;
 mod empty_dir;
+mod flex_volume;
 mod host_path;
 mod local;
 mod nfs;

@@ -24,7 +24,7 @@ fn of_volume(recovery: &Recovery, view: View<'_>, volume: &VolumeName, wanted: &
     let mut identified = Vec::new();
     let Ok(plugin) = view.registry.by_name(&wanted.plugin) else { return identified };
     let Some(by) = wanted.pods.values().next() else { return identified };
-    let at = place(&**plugin, view.paths, &by.spec).filter(|_| wanted.device_mountable);
+    let at = place(&*plugin, view.paths, &by.spec).filter(|_| wanted.device_mountable);
     let selinux_label = label(recovery, view, volume, wanted);
     let recovered = |spec: &Arc<Spec>, pod: Option<&PodUid>| Recovered {
         volume: volume.clone(),

@@ -49,7 +49,7 @@ pub(super) fn is_place_of(
     let spec = Spec::persistent(Arc::clone(volume), false);
     plugin.supports(&spec)
         && spec.mode() == stage.mode
-        && place(&**plugin, paths, &spec).is_some_and(|at| at == stage.at)
+        && place(&*plugin, paths, &spec).is_some_and(|at| at == stage.at)
 }
 
 /// The staging path, or for a block volume the global map.
@@ -67,7 +67,7 @@ async fn identify(
 ) -> Result<Option<Recovered>, Failure> {
     let plugin = registry.by_name(&found.plugin)?;
     let identified = plugin.identify_orphan(&scene, found).await?;
-    identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, Some(&found.pod))).transpose()
+    identified.map(|rebuilt| reconstruct::recovered(&*plugin, rebuilt, Some(&found.pod))).transpose()
 }
 
 /// Whether the directory of a filesystem volume is empty and nothing is mounted in it.

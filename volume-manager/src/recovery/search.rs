@@ -169,7 +169,7 @@ impl Recovery {
             selinux_label: view.selinux.then(String::new),
         };
         for pod in stage.pods.iter().map(Some).chain([None]) {
-            if let Ok(recovered) = reconstruct::recovered(&**plugin, rebuilt.clone(), pod) {
+            if let Ok(recovered) = reconstruct::recovered(&*plugin, rebuilt.clone(), pod) {
                 self.adopt(recovered, steps);
             }
         }

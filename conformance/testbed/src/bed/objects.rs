@@ -1,6 +1,7 @@
 //! API objects that pods refer to, files of the node's machine, and the node's events about pods.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use super::{Bed, Result, StepError};
 
 /// The namespace of everything.
 const NAMESPACE: &str = "default";
+
+/// The directory of FlexVolume drivers, below the node's root.
+const FLEX_VOLUME_DRIVERS: &str = "volumeplugins";
 
 impl Bed {
     /// Writes a config map, whether there is one or not.
@@ -75,6 +79,30 @@ impl Bed {
         shared.map_err(|error| StepError::ours(&error))?;
         self.machine.replace(Some(machine));
         Ok(directory)
+    }
+
+    /// Writes the program of a FlexVolume driver where the node looks for it.
+    pub(crate) fn install_flex_volume_driver(&self, driver: &str, program: &str) -> Result {
+        let name = driver.rsplit('/').next().unwrap_or_default();
+        let directory = self.layout.root().join(FLEX_VOLUME_DRIVERS).join(driver.replace('/', "~"));
+        let installed = || {
+            std::fs::create_dir_all(&directory)?;
+            let path = directory.join(name);
+            std::fs::write(&path, program)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+        };
+        installed().map_err(|error| StepError::ours(&error))
+    }
+
+    /// Removes the programs of all FlexVolume drivers. Returns the error if they stay.
+    pub(super) fn remove_flex_volume_drivers(&self) -> Option<String> {
+        let directory = self.layout.root().join(FLEX_VOLUME_DRIVERS);
+        match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Some(format!("cannot remove `{}`: {error}", directory.display()))
+            }
+            _ => None,
+        }
     }
 
     /// Notes on a persistent volume which group it belongs to.

@@ -210,7 +210,8 @@ impl Bed {
         let closed = self.disks.close();
         let closed = closed.chain(self.fuse.take().map(Guard::close));
         let closed = closed.chain(self.machine.take().map(Guard::close));
-        closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()
+        let left = closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": ")));
+        left.chain(self.remove_flex_volume_drivers()).collect()
     }
 
     /// Has the driver say once more who it is and which node it is on: the rules hold that against the first time.

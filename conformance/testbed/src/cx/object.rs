@@ -37,6 +37,13 @@ impl Cx {
         doing.done(self.shared.bed.write_service(name, address, ports))
     }
 
+    /// Installs the program of a FlexVolume driver on the node.
+    #[track_caller]
+    pub fn flex_volume_driver(&self, driver: &str, program: &str) -> Result {
+        let doing = self.shared.begin(&format!("cx.flex_volume_driver(\"{driver}\")"), Location::caller());
+        doing.done(self.shared.bed.install_flex_volume_driver(driver, program))
+    }
+
     /// A directory of the node's machine.
     #[track_caller]
     pub fn machine(&self) -> Result<PathBuf> {

@@ -2,6 +2,7 @@
 
 use api::environment::{Holder, HolderKind, Origin};
 use api::pod::{Content, DownwardItem, KeyFile, Projection};
+use api::storage::FlexVolume;
 use api::{Bytes, VolumeSource};
 
 /// An empty directory on the node's disk.
@@ -17,6 +18,13 @@ pub fn memory(limit: u64) -> VolumeSource {
 /// A path of the node, and what must be there.
 pub fn host_path(path: &str, kind: &str) -> VolumeSource {
     VolumeSource::HostPath { path: path.to_owned(), kind: kind.to_owned() }
+}
+
+/// A volume of a FlexVolume driver, with options of its own.
+pub fn flex_volume(driver: &str, read_only: bool, options: &[(&str, &str)]) -> VolumeSource {
+    let option = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let (driver, options) = (driver.to_owned(), options.iter().map(option).collect());
+    VolumeSource::FlexVolume(Box::new(FlexVolume { driver, read_only, options, ..FlexVolume::default() }))
 }
 
 /// A claim that is made for the pod.

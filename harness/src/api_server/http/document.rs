@@ -218,6 +218,7 @@ fn volume_body(volume: &Volume) -> Value {
         }
         PersistentSource::HostPath { path, kind } => spec["hostPath"] = json!({ "path": path, "type": kind }),
         PersistentSource::Local { path, .. } => spec["local"] = json!({ "path": path }),
+        PersistentSource::FlexVolume(flex) => spec["flexVolume"] = json!({ "driver": flex.driver }),
         PersistentSource::Other { .. } => {}
     }
     json!({ "spec": spec, "status": { "phase": text(&volume.phase).unwrap_or("Available") } })

@@ -349,6 +349,10 @@ impl Host for ExecHost {
         Ok(())
     }
 
+    async fn run_at(&self, program: &Path, arguments: &[String], target: &Path) -> Result<String> {
+        self.node.run_at(program, arguments, target).await
+    }
+
     async fn selinux_enabled(&self) -> bool {
         self.node.selinux_enabled().await
     }

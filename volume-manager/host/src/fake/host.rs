@@ -461,6 +461,12 @@ impl Host for FakeHost {
         step.await.map_err(on(Action::Write, &grow.device))
     }
 
+    /// No program can be run on a simulated machine.
+    async fn run_at(&self, program: &Path, _arguments: &[String], _target: &Path) -> Result<String> {
+        let step = self.step("run_at", program, |_| Err(Errno(errno::ENOENT)));
+        step.await.map_err(on(Action::Run, program))
+    }
+
     async fn selinux_enabled(&self) -> bool {
         self.kernel.lock().selinux
     }

@@ -12,6 +12,7 @@ use crate::door::{Bind, Propagation};
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::format::DiskContent;
+use crate::mount_table::MountEntry;
 use crate::options::{MountOptions, MountSpec};
 
 /// Makes a new mount by system call, or by mount(8) if the type needs one of its helpers.
@@ -46,6 +47,25 @@ fn by_call(spec: &MountSpec, fs_type: &str) -> Result<()> {
 fn by_command(spec: &MountSpec) -> Result<()> {
     let mount = SYSTEMD.mount(spec);
     command::must("mount", &mount.program, &mount.arguments, &mount.shown).map(drop)
+}
+
+/// Runs a program of the administrator, and announces the mount that it has made or removed at `target`.
+pub(super) fn run_at(program: &Path, arguments: &[String], target: &Path) -> Result<String> {
+    let before = mounted_at(target)?;
+    let ran = command::run(&program.to_string_lossy(), arguments)?;
+    match (before, mounted_at(target)?) {
+        (None, Some(mount)) => Effect::new("mount", target)
+            .source(Path::new(&mount.source))
+            .fs_type(Some(&mount.fs_type))
+            .announce(),
+        (Some(_), None) => Effect::new("umount", target).announce(),
+        _ => {}
+    }
+    Ok(ran.output)
+}
+
+fn mounted_at(target: &Path) -> Result<Option<MountEntry>> {
+    Ok(super::mount_point::table()?.at(target).cloned())
 }
 
 /// Whether the kernel alone cannot make this mount: its type has a helper, or it wants a loop device.
