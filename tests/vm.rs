@@ -67,6 +67,45 @@ lvchange --activate y csi-vg/one && mount /dev/csi-vg/one /tmp/one && grep kept 
 cleanup = ["/bin/sh", "-c", "lvremove --yes csi-vg/one"]
 "#;
 
+/// fake-csi beside an iSCSI target: `prepare` logs in twice, writes to a disk the first time and reads the second, and
+/// leaves a session behind.
+const TARGETS: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+
+[[iscsi_targets]]
+iqn = "iqn.2026-01.dev.volproof:disks"
+units = 2
+size = "64MiB"
+
+[per_case]
+prepare = ["/bin/sh", "-c", """
+set -e
+name=iqn.2026-01.dev.volproof:disks
+link=/dev/disk/by-path/ip-127.0.0.1:3260-iscsi-$name-lun
+await() (tries=0; until "$@"; do tries=$((tries + 1)); test $tries -lt 100; sleep 0.1; done)
+test ! -e /dev/disk
+test -z "$(ls /sys/class/iscsi_session)"
+iscsiadm --mode discovery --type sendtargets --portal 127.0.0.1:3260 | grep $name
+iscsiadm --mode node --targetname $name --portal 127.0.0.1:3260 --login
+await test -b $link-1
+await test -b $link-2
+mkfs.ext4 -q $link-2
+mkdir /tmp/two
+mount $link-2 /tmp/two
+echo kept > /tmp/two/file
+umount /tmp/two
+iscsiadm --mode node --targetname $name --logout
+await test ! -e $link-2
+iscsiadm --mode node --targetname $name --portal 127.0.0.1:3260 --login
+await test -b $link-2
+mount $link-2 /tmp/two
+grep kept /tmp/two/file
+umount /tmp/two
+"""]
+"#;
+
 /// fake-csi in a guest with modules, one of which `prepare` looks for.
 const MODULES: &str = r#"
 command = ["/bin/sh", "-c", """
@@ -269,6 +308,39 @@ fn driver_in_a_guest_has_a_volume_group() {
     let run = guests().file("driver.toml", GROUPS).args("run --tier vm --driver driver.toml --jobs 1");
     let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
     assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+fn driver_in_a_guest_has_an_iscsi_target() {
+    if !has_guests() {
+        return;
+    }
+    if !["/usr/sbin/iscsiadm", "/sbin/iscsiadm"].iter().any(|path| Path::new(path).is_file()) {
+        println!("skipped: open-iscsi is not installed");
+        return;
+    }
+    // The second case finds no session and no link of the first.
+    let run = guests().file("driver.toml", TARGETS).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is csi::block::teardown").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    // A disk more than there is.
+    let control = TARGETS.replace("await test -b $link-1", "await test -b $link-3");
+    let run = guests().file("driver.toml", &control).args("run --tier vm --driver driver.toml --jobs 1");
+    let ended = run.args("csi::lifecycle::file_system_is").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.stderr.contains("per_case.prepare"), "{}", ended.told());
+}
+
+#[test]
+fn iscsi_target_of_this_machine_is_refused() {
+    let run = Volproof::new().file("driver.toml", TARGETS).args("run --driver driver.toml");
+    let ended = run.args("csi::lifecycle::file_system_is").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    for words in
+        ["cannot make the iSCSI target `iqn.2026-01.dev.volproof:disks` on this machine", "--tier vm"]
+    {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.told());
+    }
 }
 
 #[test]

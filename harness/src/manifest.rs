@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::{ManifestError, Problem};
 pub use expected::{Day, ExpectedFailure};
-pub use fixtures::{Disk, VolumeGroup};
+pub use fixtures::{Disk, IscsiTarget, VolumeGroup};
 pub use nearest::nearest;
 pub use preparation::{Placeholders, Preparation};
 pub use quantity::{QuantityError, Size, Span};
@@ -82,6 +82,10 @@ pub struct Manifest {
     /// Volume groups of LVM, each on a disk of its own, there before the driver starts, in a guest (`--tier vm`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_groups: Vec<VolumeGroup>,
+    /// iSCSI targets at 127.0.0.1:3260, each with disks, and the initiator's daemon, before the driver starts, in a guest
+    /// (`--tier vm`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub iscsi_targets: Vec<IscsiTarget>,
     /// A directory that an NFS server exports, in a guest (`--tier vm`): at 127.0.0.1, as `/` to clients of version 4 and
     /// by its path to those of version 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,12 +6,10 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-
+use crate::configfs::Configfs;
 use crate::guard::{self, CloseError, Guard};
 use crate::kernel_module;
 use crate::observe::Device;
@@ -152,8 +150,7 @@ fn number(name: &str) -> Result<Device, DiskError> {
 /// A disk in memory whose sectors can go bad (`null_blk`).
 #[derive(Debug)]
 pub struct SpottyDisk {
-    /// A detached mount of configfs.
-    _config: OwnedFd,
+    _config: Configfs,
     settings: PathBuf,
     dev: Device,
     made: bool,
@@ -169,9 +166,8 @@ impl SpottyDisk {
     /// When the kernel has no such module, or refuses the disk.
     pub fn create(mebibytes: u64) -> Result<Self, DiskError> {
         kernel_module::load("null_blk", &["nr_devices=0"]).map_err(failed("load the module `null_blk`"))?;
-        let config =
-            configuration().map_err(|errno| failed("mount the kernel's configuration")(errno.into()))?;
-        let settings = PathBuf::from(format!("/proc/self/fd/{}/nullb/{}", config.as_raw_fd(), Self::NAME));
+        let config = Configfs::open().map_err(failed("mount the kernel's configuration"))?;
+        let settings = config.path(&format!("nullb/{}", Self::NAME));
         fs::create_dir(&settings).map_err(failed("make a disk of `null_blk`"))?;
         let mut disk = Self { _config: config, settings, dev: Device { major: 0, minor: 0 }, made: true };
         for (key, value) in [("size", mebibytes.to_string().as_str()), ("memory_backed", "1"), ("power", "1")]
@@ -233,10 +229,4 @@ impl Drop for SpottyDisk {
     fn drop(&mut self) {
         guard::undo(format_args!("disk {}", Self::NAME), || self.end());
     }
-}
-
-fn configuration() -> rustix::io::Result<OwnedFd> {
-    let context = fsopen("configfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(context.as_fd())?;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }

@@ -17,7 +17,7 @@ use crate::initramfs::{Initramfs, InitramfsError, TRANSPORT};
 use crate::kernel::{KernelError, KernelFiles};
 
 /// Raise this number when a change of this code, and of no input file, changes the contents of a guest.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The file of a guest that a run holds while it uses the guest.
 const RELEASE: &str = "release";
@@ -51,6 +51,9 @@ const ON_DEMAND: &[&str] = &[
     "libiscsi",
     "libiscsi_tcp",
     "iscsi_tcp",
+    "target_core_mod",
+    "target_core_file",
+    "iscsi_target_mod",
 ];
 
 /// Programs of this machine that a guest gets, if the machine has them: those that drivers call to format, mount and
@@ -184,6 +187,19 @@ backup {
     archive = 0
 }
 ";
+
+/// The configuration of the initiator. Its daemon runs before it is asked for; and a guest is stopped while its snapshot
+/// is taken, and runs slowly where it is emulated, so that a target that answers late is not taken for a lost one.
+const ISCSID_CONF: &[u8] = b"iscsid.startup = /bin/false
+node.startup = manual
+node.leading_login = No
+node.conn[0].timeo.noop_out_interval = 0
+node.conn[0].timeo.noop_out_timeout = 0
+node.session.scan = auto
+";
+
+/// The name of each guest: no two of them see the same target.
+const INITIATOR_NAME: &[u8] = b"InitiatorName=iqn.2026-01.dev.volproof:guest\n";
 
 /// The machine's directories of programs.
 pub(crate) const PROGRAM_DIRS: &[&str] =
@@ -324,9 +340,6 @@ impl Outfit {
                 "bin"
             };
             root.program(&path, &Path::new("/usr").join(dir).join(name))?;
-            if name == "lvm" {
-                configure_lvm(&mut root)?;
-            }
         }
         settings(&mut root, Path::new("/"))?;
         root.file(Path::new("/etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n", 0o644)?;
@@ -334,6 +347,14 @@ impl Outfit {
         root.file(Path::new("/etc/hosts"), b"127.0.0.1 localhost\n", 0o644)?;
         for file in &self.files {
             root.tree(file, file)?;
+        }
+        // After those, among which may be a configuration of the driver's own.
+        for (name, _) in tools() {
+            match name {
+                "lvm" => configure_lvm(&mut root)?,
+                "iscsiadm" => configure_iscsi(&mut root)?,
+                _ => {}
+            }
         }
         let in_kernel = |name: &&&str| kernel.modules.has(name);
         let at_once = TRANSPORT.iter().chain(AT_ONCE.iter().filter(in_kernel)).copied();
@@ -352,6 +373,13 @@ fn configure_lvm(root: &mut Initramfs) -> Result<(), InitramfsError> {
         root.link(&Path::new("/usr/sbin").join(name), "/usr/sbin/lvm")?;
     }
     root.file(Path::new("/etc/lvm/lvm.conf"), LVM_CONF, 0o644)?;
+    Ok(())
+}
+
+/// Gives `iscsiadm` and its daemon their configuration.
+fn configure_iscsi(root: &mut Initramfs) -> Result<(), InitramfsError> {
+    root.file(Path::new("/etc/iscsi/iscsid.conf"), ISCSID_CONF, 0o600)?;
+    root.file(Path::new("/etc/iscsi/initiatorname.iscsi"), INITIATOR_NAME, 0o600)?;
     Ok(())
 }
 

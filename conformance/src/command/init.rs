@@ -87,6 +87,12 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # name = "csi-vg"
 # size = "512MiB"
 
+# An iSCSI target at 127.0.0.1:3260 with disks, LUN 1 and the following, and an initiator; only with `--tier vm`.
+# [[iscsi_targets]]
+# iqn = "iqn.2026-01.dev.volproof:disks"
+# units = 4
+# size = "64MiB"
+
 # Variables of the driver and of the commands below.
 # [env]
 # NODE_NAME = "{node}"

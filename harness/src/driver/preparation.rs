@@ -24,7 +24,7 @@ pub enum PreparationError {
         #[source]
         source: LedgerError,
     },
-    #[error("cannot take down the disks and the export of the manifest")]
+    #[error("cannot take down the disks, the targets and the export of the manifest")]
     Fixtures(#[from] CloseError),
 }
 

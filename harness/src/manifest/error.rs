@@ -81,16 +81,26 @@ pub enum ManifestError {
         place: String,
     },
     /// A driver that runs already has no `{state}` of a case.
-    #[error("cannot make disks, volume groups or an export for a driver that runs already")]
+    #[error("cannot make disks, volume groups, targets or an export for a driver that runs already")]
     FixturesOfRunning,
     /// Each node has a `{state}` of its own, and there is one set of disks.
-    #[error("cannot make disks, volume groups or an export with `state = \"per_node\"`")]
+    #[error("cannot make disks, volume groups, targets or an export with `state = \"per_node\"`")]
     FixturesOfEachNode,
     /// A volume group has a name that LVM does not take.
     #[error(
         "cannot make the volume group `{name}`: LVM takes letters, digits and `+_.-`, and no `-` at the start"
     )]
     VolumeGroupName { name: String },
+    /// A target has a name that initiators do not take.
+    #[error(
+        "cannot make the iSCSI target `{iqn}`: its name is `iqn.`, a year and a month, a domain backwards, and small \
+         letters, digits and `.-:`"
+    )]
+    TargetName { iqn: String },
+    #[error("cannot make the iSCSI target `{iqn}` with {units} units: a target has 1 to 255")]
+    TargetUnits { iqn: String, units: u32 },
+    #[error("cannot make two iSCSI targets with the name `{iqn}`")]
+    TwoTargets { iqn: String },
     /// A disk is too small for its file system.
     #[error("cannot make the disk `{place}`: {fs_type} needs at least {least} MiB")]
     SmallDisk { place: String, fs_type: &'static str, least: u64 },
@@ -143,11 +153,17 @@ impl ManifestError {
             }
             Self::FixtureElsewhere { key, .. } => Some(format!("write `{key} = \"{{state}}/volumes\"`")),
             Self::FixturesOfRunning => Some(
-                "remove `disks`, `volume_groups` and `nfs_export`, or give a `command` instead of the `socket`"
+                "remove `disks`, `volume_groups`, `iscsi_targets` and `nfs_export`, or give a `command` instead of the \
+                 `socket`"
                     .to_owned(),
             ),
             Self::FixturesOfEachNode => Some("make them in `prepare`, or use `nodes = 1`".to_owned()),
             Self::VolumeGroupName { .. } => Some("write `name = \"csi-vg\"`".to_owned()),
+            Self::TargetName { .. } => Some("write `iqn = \"iqn.2026-01.dev.volproof:disks\"`".to_owned()),
+            Self::TargetUnits { .. } => Some("write `units = 1`, or make more targets".to_owned()),
+            Self::TwoTargets { .. } => {
+                Some("give each an `iqn` of its own, or one of them all the `units`".to_owned())
+            }
             Self::SmallDisk { least, .. } => {
                 Some(format!("write `size = \"{least}MiB\"`; it takes the room of what is written to it"))
             }

@@ -1,4 +1,4 @@
-//! Disks, volume groups and an NFS export for a driver, which its author asks for without a script.
+//! Disks, volume groups, iSCSI targets and an NFS export for a driver, which its author asks for without a script.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,24 @@ pub struct VolumeGroup {
     pub size: Option<Size>,
 }
 
+/// An iSCSI target with disks, at 127.0.0.1:3260 before the driver starts, in a guest (`--tier vm`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IscsiTarget {
+    /// Its name, such as `iqn.2026-01.dev.volproof:disks`.
+    pub iqn: String,
+    /// The number of its disks, which are LUN 1 and the following: 1 if none is given.
+    #[serde(default = "default_units")]
+    pub units: u32,
+    /// The size of each disk: 512 MiB if none is given. It takes room of the guest as it is written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+}
+
+fn default_units() -> u32 {
+    1
+}
+
 /// Bytes of a disk: enough for any file system with quotas and for some volumes, and fewer than a case's state has.
 const DEFAULT_SIZE: u64 = 512 << 20;
 
@@ -56,14 +74,46 @@ impl VolumeGroup {
     }
 }
 
+impl IscsiTarget {
+    /// The most disks of a target, as their addresses have a byte for the number.
+    const MOST_UNITS: u32 = 255;
+
+    /// Bytes of each disk.
+    pub fn bytes(&self) -> u64 {
+        self.size.map_or(DEFAULT_SIZE, Size::bytes)
+    }
+
+    /// Whether its name is one of RFC 3720: `iqn.`, a year and month, and a domain of that time, backwards.
+    fn has_a_good_name(&self) -> bool {
+        let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
+        let is_month = |month: &str| {
+            let digits = month.split_once('-').filter(|(year, month)| (year.len(), month.len()) == (4, 2));
+            digits.is_some_and(|(year, month)| {
+                year.bytes().chain(month.bytes()).all(|byte| byte.is_ascii_digit())
+            })
+        };
+        let parts = self.iqn.strip_prefix("iqn.").and_then(|rest| rest.split_once('.'));
+        self.iqn.len() <= 223
+            && parts.is_some_and(|(month, rest)| {
+                is_month(month)
+                    && !rest.starts_with(['.', '-', ':'])
+                    && !rest.is_empty()
+                    && rest.bytes().all(is_good)
+            })
+    }
+}
+
 impl Manifest {
     /// Whether something has to be ready before `prepare` and the driver.
     pub fn wants_fixtures(&self) -> bool {
-        !self.disks.is_empty() || !self.volume_groups.is_empty() || self.nfs_export.is_some()
+        !self.disks.is_empty()
+            || !self.volume_groups.is_empty()
+            || !self.iscsi_targets.is_empty()
+            || self.nfs_export.is_some()
     }
 
-    /// Refuses fixtures at places that are not the driver's, disks that no file system fits on, and names of volume
-    /// groups that LVM does not take.
+    /// Refuses fixtures at places that are not the driver's, disks that no file system fits on, names of volume groups
+    /// that LVM does not take, and targets that no initiator finds.
     pub(super) fn check_fixtures(&self) -> Result<(), ManifestError> {
         let disks = self.disks.iter().map(|disk| ("path", &disk.path));
         let mut paths = disks.chain(self.nfs_export.iter().map(|path| ("nfs_export", path)));
@@ -79,6 +129,7 @@ impl Manifest {
         if let Some(group) = self.volume_groups.iter().find(|group| !group.has_a_good_name()) {
             return Err(ManifestError::VolumeGroupName { name: group.name.clone() });
         }
+        self.check_targets()?;
         match self.disks.iter().find(|disk| disk.bytes() < disk.fs_type.least_bytes()) {
             Some(disk) => Err(ManifestError::SmallDisk {
                 place: disk.path.clone(),
@@ -87,5 +138,21 @@ impl Manifest {
             }),
             None => Ok(()),
         }
+    }
+
+    fn check_targets(&self) -> Result<(), ManifestError> {
+        for (number, target) in self.iscsi_targets.iter().enumerate() {
+            let iqn = target.iqn.clone();
+            if !target.has_a_good_name() {
+                return Err(ManifestError::TargetName { iqn });
+            }
+            if !(1..=IscsiTarget::MOST_UNITS).contains(&target.units) {
+                return Err(ManifestError::TargetUnits { iqn, units: target.units });
+            }
+            if self.iscsi_targets.iter().take(number).any(|other| other.iqn == iqn) {
+                return Err(ManifestError::TwoTargets { iqn });
+            }
+        }
+        Ok(())
     }
 }

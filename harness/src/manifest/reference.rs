@@ -13,7 +13,7 @@ const SOURCES: [&str; 6] = [
 ];
 
 /// The tables of a manifest in the order of the page, with the type of each.
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 14] = [
     ("The manifest", "Manifest"),
     ("[volume]", "VolumeSettings"),
     ("volume.existing", "ExistingVolume"),
@@ -24,6 +24,7 @@ const TABLES: [(&str, &str); 13] = [
     ("[kubernetes]", "Kubernetes"),
     ("disks", "Disk"),
     ("volume_groups", "VolumeGroup"),
+    ("iscsi_targets", "IscsiTarget"),
     ("[per_case] and [per_run]", "Preparation"),
     ("state", "State"),
     ("[expected_failures]", "ExpectedFailure"),

@@ -360,14 +360,14 @@ fn disks_and_the_export_are_below_the_drivers_directory_and_large_enough() {
     check(
         "socket = \"/run/x.sock\"\nnfs_export = \"{state}/export\"\n",
         expect![[r#"
-            error: cannot make disks, volume groups or an export for a driver that runs already
-            hint: remove `disks`, `volume_groups` and `nfs_export`, or give a `command` instead of the `socket`
+            error: cannot make disks, volume groups, targets or an export for a driver that runs already
+            hint: remove `disks`, `volume_groups`, `iscsi_targets` and `nfs_export`, or give a `command` instead of the `socket`
         "#]],
     );
     check(
         "command = [\"x\"]\nnodes = 2\nstate = \"per_node\"\nnfs_export = \"{state}/export\"\n",
         expect![[r#"
-            error: cannot make disks, volume groups or an export with `state = "per_node"`
+            error: cannot make disks, volume groups, targets or an export with `state = "per_node"`
             hint: make them in `prepare`, or use `nodes = 1`
         "#]],
     );
@@ -383,6 +383,44 @@ fn disks_and_the_export_are_below_the_drivers_directory_and_large_enough() {
             hint: write `size = "300MiB"`; it takes the room of what is written to it
         "#]],
     );
+}
+
+#[test]
+fn iscsi_target_has_a_name_of_the_standard_and_a_unit() {
+    let target = |iqn: &str, more: &str| format!("[[iscsi_targets]]\niqn = \"{iqn}\"\n{more}\n");
+    let driver = |targets: &str| format!("command = [\"x\"]\n{targets}");
+    for bad in
+        ["", "iqn", "iqn.2026-01", "iqn.2026-01.", "iqn.26-01.dev", "iqn.2026-1.dev", "iqn.2026-01.:disks"]
+    {
+        let error = parse(&driver(&target(bad, ""))).unwrap_err();
+        assert!(matches!(error, ManifestError::TargetName { .. }), "{bad}: {error}");
+    }
+    check(
+        &driver(&target("iqn.2026-01.dev.volproof:My Disks", "")),
+        expect![[r#"
+        error: cannot make the iSCSI target `iqn.2026-01.dev.volproof:My Disks`: its name is `iqn.`, a year and a month, a domain backwards, and small letters, digits and `.-:`
+        hint: write `iqn = "iqn.2026-01.dev.volproof:disks"`
+    "#]],
+    );
+    check(
+        &driver(&target("iqn.2026-01.dev.volproof", "units = 0")),
+        expect![[r#"
+        error: cannot make the iSCSI target `iqn.2026-01.dev.volproof` with 0 units: a target has 1 to 255
+        hint: write `units = 1`, or make more targets
+    "#]],
+    );
+    let twice = target("iqn.2026-01.dev.volproof", "").repeat(2);
+    check(
+        &driver(&twice),
+        expect![[r#"
+        error: cannot make two iSCSI targets with the name `iqn.2026-01.dev.volproof`
+        hint: give each an `iqn` of its own, or one of them all the `units`
+    "#]],
+    );
+    let good = parse(&driver(&target("iqn.2026-01.dev.volproof:disks", "units = 255"))).unwrap();
+    assert_eq!((good.iscsi_targets[0].units, good.iscsi_targets[0].bytes()), (255, 512 << 20));
+    let good = parse(&driver(&target("iqn.2026-01.dev.volproof", "size = \"64MiB\""))).unwrap();
+    assert_eq!((good.iscsi_targets[0].units, good.iscsi_targets[0].bytes()), (1, 64 << 20));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The disks, the volume groups and the export that a manifest asks for, there before `prepare` and the driver, and gone
-//! after both.
+//! The disks, the volume groups, the iSCSI targets and the export that a manifest asks for, there before `prepare` and
+//! the driver, and gone after both.
 //!
-//! Makes image files beside the driver's directory, attaches loop devices, runs mkfs and LVM, mounts, and serves NFS.
+//! Makes image files beside the driver's directory, attaches loop devices, runs mkfs and LVM, mounts, and serves iSCSI
+//! and NFS.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,8 +13,9 @@ use crate::Layout;
 use crate::facts;
 use crate::filesystem::{Filesystem, FilesystemError};
 use crate::guard::{CloseError, Guard};
+use crate::iscsi::{Image, Initiator, IscsiError, Target};
 use crate::loop_device::{LoopDevice, LoopOptions};
-use crate::manifest::{Disk, Manifest, Placeholders};
+use crate::manifest::{Disk, IscsiTarget, Manifest, Placeholders};
 use crate::nfs_export::{NfsError, NfsExport};
 use crate::volume_group::{GroupError, VolumeGroup};
 
@@ -47,6 +49,17 @@ pub enum FixtureError {
         #[source]
         source: GroupError,
     },
+    /// Targets, and the sessions with them, are the machine's, and it may be an initiator already.
+    #[error("cannot make the iSCSI target `{iqn}` on this machine, whose initiator is not a case's own")]
+    TargetNotInAGuest { iqn: String },
+    #[error("cannot make the iSCSI target `{iqn}`")]
+    Target {
+        iqn: String,
+        #[source]
+        source: IscsiError,
+    },
+    #[error("cannot start the initiator for the iSCSI targets")]
+    Initiator(#[source] IscsiError),
     #[error("the disks have {wanted} MiB, and there is room for {room} MiB")]
     NoRoom { wanted: u64, room: u64 },
     #[error("cannot export `{path}` by NFS")]
@@ -71,11 +84,19 @@ impl FixtureError {
                 "does the file system of this kernel have these `options`? `dmesg` may say more".to_owned(),
             ),
             Self::NotInAGuest { .. } => Some("`--tier vm` runs it in a guest, which has a server".to_owned()),
-            Self::GroupNotInAGuest { .. } => Some("`--tier vm` runs it in a guest".to_owned()),
+            Self::GroupNotInAGuest { .. } | Self::TargetNotInAGuest { .. } => {
+                Some("`--tier vm` runs it in a guest".to_owned())
+            }
             Self::Group { source: GroupError::Run { .. }, .. } => {
                 Some("is `lvm` installed (package lvm2)? A guest has the one of this machine".to_owned())
             }
-            Self::Group { .. } => Some("`dmesg` may say more".to_owned()),
+            Self::Target { source: IscsiError::Module { .. }, .. }
+            | Self::Initiator(IscsiError::Module { .. }) => {
+                Some("this kernel has no iSCSI: `--kernel 6.12` runs it on another".to_owned())
+            }
+            Self::Group { .. } | Self::Target { .. } | Self::Initiator(_) => {
+                Some("`dmesg` may say more".to_owned())
+            }
             Self::NoRoom { room, .. } => Some(format!("give the disks a `size`, {room} MiB in all at most")),
             Self::Make { .. } | Self::Thread(_) | Self::Export { .. } => None,
         }
@@ -86,6 +107,9 @@ impl FixtureError {
 #[derive(Debug, Default)]
 pub struct Fixtures {
     export: Option<NfsExport>,
+    targets: Vec<Target>,
+    /// The targets log out by it.
+    initiator: Option<Initiator>,
     groups: Vec<VolumeGroup>,
     disks: Vec<Filesystem>,
 }
@@ -107,10 +131,22 @@ impl Fixtures {
             let image = group_image(layout, &wanted.name);
             fixtures.groups.push(volume_group(&wanted.name, &image, wanted.bytes())?);
         }
+        if !manifest.iscsi_targets.is_empty() {
+            fixtures.serve_targets(&manifest.iscsi_targets, layout)?;
+        }
         if let Some(path) = &manifest.nfs_export {
             fixtures.export = Some(export(place(path))?);
         }
         Ok(fixtures)
+    }
+
+    fn serve_targets(&mut self, targets: &[IscsiTarget], layout: &Layout) -> Result<(), FixtureError> {
+        for (number, wanted) in targets.iter().enumerate() {
+            self.targets.push(target(wanted, number, layout)?);
+        }
+        let log = targets_dir(layout).join("iscsid.log");
+        self.initiator = Some(Initiator::start(&log).map_err(FixtureError::Initiator)?);
+        Ok(())
     }
 
     /// The numbers (`st_dev`) of the file systems on its disks.
@@ -125,6 +161,10 @@ impl Fixtures {
     pub fn close(&mut self) -> Result<(), CloseError> {
         // An export may lie on a disk.
         let mut done = self.export.take().map_or(Ok(()), Guard::close);
+        while let Some(target) = self.targets.pop() {
+            done = done.and(target.close());
+        }
+        self.initiator = None;
         while let Some(group) = self.groups.pop() {
             done = done.and(group.close());
         }
@@ -153,6 +193,17 @@ fn group_image(layout: &Layout, name: &str) -> PathBuf {
     layout.state().join("volume-groups").join(name)
 }
 
+/// The directory with the images of targets.
+fn targets_dir(layout: &Layout) -> PathBuf {
+    layout.state().join("iscsi-targets")
+}
+
+/// The images of the disks of a target.
+fn unit_images<'a>(target: &'a IscsiTarget, layout: &Layout) -> impl Iterator<Item = PathBuf> + use<'a> {
+    let directory = targets_dir(layout).join(&target.iqn);
+    (1..=target.units).map(move |unit| directory.join(unit.to_string()))
+}
+
 /// The images are on the file system of the case's state. A driver that fills its disk must find the disk full, and not
 /// that file system. An image from before the power failed has its room already.
 fn check_room(manifest: &Manifest, layout: &Layout) -> Result<(), FixtureError> {
@@ -162,8 +213,11 @@ fn check_room(manifest: &Manifest, layout: &Layout) -> Result<(), FixtureError> 
     let room = (found.blocks_available() * found.fragment_size()) >> 20;
     let new = manifest.disks.iter().enumerate().filter(|(number, _)| !image(layout, *number).exists());
     let groups = manifest.volume_groups.iter().filter(|group| !group_image(layout, &group.name).exists());
-    let new = new.map(|(_, disk)| disk.bytes()).chain(groups.map(|group| group.bytes()));
-    match new.sum::<u64>() >> 20 {
+    let units = manifest.iscsi_targets.iter().flat_map(|target| {
+        unit_images(target, layout).filter(|image| !image.exists()).map(|_| target.bytes())
+    });
+    let new = new.map(|(_, disk)| disk.bytes()).chain(groups.map(|group| group.bytes())).chain(units);
+    match new.fold(0, u64::saturating_add) >> 20 {
         wanted if wanted > room => Err(FixtureError::NoRoom { wanted, room }),
         _ => Ok(()),
     }
@@ -191,6 +245,20 @@ fn volume_group(name: &str, image: &Path, bytes: u64) -> Result<VolumeGroup, Fix
         false => VolumeGroup::activate(name, file),
     };
     made.map_err(|source| FixtureError::Group { name: name.to_owned(), source })
+}
+
+fn target(wanted: &IscsiTarget, number: usize, layout: &Layout) -> Result<Target, FixtureError> {
+    let iqn = wanted.iqn.clone();
+    if !facts::in_guest() {
+        return Err(FixtureError::TargetNotInAGuest { iqn });
+    }
+    let image = |path: PathBuf| {
+        let bytes = wanted.bytes();
+        open_image(&path, bytes)?;
+        Ok(Image { path, bytes })
+    };
+    let images: Vec<Image> = unit_images(wanted, layout).map(image).collect::<Result<_, FixtureError>>()?;
+    Target::serve(&wanted.iqn, number, &images).map_err(|source| FixtureError::Target { iqn, source })
 }
 
 fn disk(wanted: &Disk, image: &Path, target: &Path) -> Result<Filesystem, FixtureError> {
