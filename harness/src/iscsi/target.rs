@@ -62,6 +62,14 @@ impl Target {
         Ok(target)
     }
 
+    /// Ends the sessions of this machine with it, as a reboot does.
+    ///
+    /// # Errors
+    /// When one is left.
+    pub fn log_out(&self) -> Result<(), CloseError> {
+        initiator::log_out(&self.iqn)
+    }
+
     fn build(&mut self, number: usize, images: &[Image]) -> Result<(), IscsiError> {
         // An error means that another target has made it, or else the next step fails, too.
         let _ = fs::create_dir(self.config.path(TARGETS));
@@ -118,7 +126,7 @@ impl Target {
             return Ok(());
         }
         // Before the target is gone, of which a session would wait to come back for minutes.
-        let logged_out = initiator::log_out(&self.iqn);
+        let logged_out = self.log_out();
         logged_out.and(self.take_down())
     }
 

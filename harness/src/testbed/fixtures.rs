@@ -154,6 +154,24 @@ impl Fixtures {
         self.disks.iter().filter_map(|disk| Some(fs::metadata(disk.path()).ok()?.dev())).collect()
     }
 
+    /// Ends the sessions with its targets, as a reboot does.
+    fn log_out(&self) -> Result<(), CloseError> {
+        self.targets.iter().try_for_each(Target::log_out)
+    }
+
+    /// Ends the sessions with the targets of a testbed while it stands.
+    pub(super) async fn log_out_of(held: &tokio::sync::Mutex<Self>) -> Result<(), CloseError> {
+        let mut held = held.lock().await;
+        let fixtures = std::mem::take(&mut *held);
+        let ended = tokio::task::spawn_blocking(move || (fixtures.log_out(), fixtures)).await;
+        let (done, fixtures) = ended.map_err(|error| CloseError::Os {
+            what: "wait for the end of iSCSI sessions".to_owned(),
+            source: io::Error::other(error),
+        })?;
+        *held = fixtures;
+        done
+    }
+
     /// Takes everything down.
     ///
     /// # Errors

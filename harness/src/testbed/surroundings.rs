@@ -167,6 +167,14 @@ impl Surroundings {
         }
     }
 
+    /// Ends the sessions with the manifest's iSCSI targets, as a reboot does.
+    ///
+    /// # Errors
+    /// When one is left.
+    pub async fn end_sessions(&self) -> Result<(), CloseError> {
+        Fixtures::log_out_of(&self.fixtures).await
+    }
+
     /// Undoes what the manifest's commands have prepared, and takes its fixtures down, once the driver has ended.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Reboots the machine, and replaces the driver's container.
 //!
-//! A reboot ends processes, mounts and loop devices, and removes the files in `/run` and `/tmp`. Disks stay: the node's
-//! directory, the driver's own, and what `prepare` of its manifest has made. A replaced container ends the driver and
-//! removes its files in its own `/run` and `/tmp`; all mounts stay. No written data is lost, since the unmounts flush it.
+//! A reboot ends processes, mounts, loop devices and sessions with iSCSI targets, and removes the files in `/run` and
+//! `/tmp`. Disks stay: the node's directory, the driver's own, and what `prepare` of its manifest has made. A replaced
+//! container ends the driver and removes its files in its own `/run` and `/tmp`; all mounts stay. No written data is lost,
+//! since the unmounts flush it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ impl Bed {
             return Err(error);
         }
         self.detach_loops()?;
+        self.end_sessions().await.map_err(|error| StepError::ours(&error))?;
         self.remove_new_files(&[]);
         self.start_all().await
     }
