@@ -1,70 +1,84 @@
 //! Who makes control groups: the kernel's notifications (fanotify, Linux 6.6) name the process. Reads only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+
+use nix::sys::statvfs::statvfs;
 
 use crate::notification::{self, Notification, array, notifications};
 
-/// A notification about an entry of a directory carries the directory's handle and the entry's name.
+/// A notification about an entry of a directory carries the directory's file system, its handle and the entry's name.
 const REPORT: u32 = libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
 const INFO_TYPE_DFID_NAME: u8 = 2;
+/// The bytes of the header before the id of the file system.
+const BEFORE_ID: usize = 4;
 /// The bytes before the handle's own: header, id of the file system, size and type of the handle.
 const BEFORE_HANDLE: usize = 20;
 
 /// Notes the groups that processes of this PID namespace make directly below the tops of the hierarchies.
+///
+/// One notification group for all: the kernel takes its time to close each, and there are a dozen hierarchies of version 1.
 #[derive(Debug)]
 pub(super) struct Makers {
-    watched: Vec<(PathBuf, File)>,
+    group: File,
+    /// The tops by the ids of their file systems.
+    tops: BTreeMap<u64, PathBuf>,
     made: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Makers {
     /// `None` if the kernel does not notify of each hierarchy, or not this user.
     pub(super) fn watch(tops: impl IntoIterator<Item = PathBuf>) -> Option<Self> {
-        let watched = tops.into_iter().map(|top| watch(&top).map(|group| (top, group)));
-        Some(Self { watched: watched.collect::<io::Result<_>>().ok()?, made: Mutex::default() })
+        Self::try_watch(tops).ok()
+    }
+
+    fn try_watch(tops: impl IntoIterator<Item = PathBuf>) -> io::Result<Self> {
+        // Only root of the machine may have an endless queue; to others the kernel does not name the process.
+        let group = notification::open_group(libc::FAN_UNLIMITED_QUEUE | REPORT)?;
+        let mut by_id = BTreeMap::new();
+        for top in tops {
+            let path = CString::new(top.as_os_str().as_bytes())?;
+            let mask = libc::FAN_CREATE | libc::FAN_ONDIR;
+            notification::mark(&group, libc::FAN_MARK_ONLYDIR, mask, libc::AT_FDCWD, Some(&path))?;
+            let id = statvfs(&top)?.filesystem_id();
+            if let Some(other) = by_id.insert(id, top) {
+                let message = format!("the file system of `{}` has the id of another", other.display());
+                return Err(io::Error::other(message));
+            }
+        }
+        Ok(Self { group, tops: by_id, made: Mutex::default() })
     }
 
     /// The groups that processes of this PID namespace have made, whether they are still there or not.
     pub(super) fn made(&self) -> BTreeSet<PathBuf> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inbox = vec![0; 64 << 10];
-        for (top, group) in &self.watched {
-            let mut group = group;
-            // An error is the end of the notifications, as a rule that there are none left.
-            while let Ok(length) = group.read(&mut inbox) {
-                made.extend(names_by_us(&inbox[..length]).into_iter().map(|name| top.join(name)));
-            }
+        // An error is the end of the notifications, as a rule that there are none left.
+        while let Ok(length) = (&self.group).read(&mut inbox) {
+            let entries = entries_by_us(&inbox[..length]).into_iter();
+            made.extend(entries.filter_map(|(id, name)| Some(self.tops.get(&id)?.join(name))));
         }
         made.clone()
     }
 }
 
-fn watch(top: &Path) -> io::Result<File> {
-    // Only root of the machine may have an endless queue; to others the kernel does not name the process.
-    let group = notification::open_group(libc::FAN_UNLIMITED_QUEUE | REPORT)?;
-    let path = CString::new(top.as_os_str().as_bytes())?;
-    let mask = libc::FAN_CREATE | libc::FAN_ONDIR;
-    notification::mark(&group, libc::FAN_MARK_ONLYDIR, mask, libc::AT_FDCWD, Some(&path))?;
-    Ok(group)
+/// The entries that processes of this PID namespace have made: the id of the file system, and the name.
+fn entries_by_us(bytes: &[u8]) -> Vec<(u64, PathBuf)> {
+    notifications(bytes).filter(|event| event.pid != 0).filter_map(entry).collect()
 }
 
-/// The names of the entries that processes of this PID namespace have made.
-fn names_by_us(bytes: &[u8]) -> Vec<PathBuf> {
-    notifications(bytes).filter(|event| event.pid != 0).filter_map(name).collect()
-}
-
-fn name(event: Notification) -> Option<PathBuf> {
+fn entry(event: Notification) -> Option<(u64, PathBuf)> {
     let record = event.record(INFO_TYPE_DFID_NAME)?;
+    let id = u64::from_ne_bytes(array(record, BEFORE_ID)?);
     let handle = u32::from_ne_bytes(array(record, 12)?) as usize;
     let text = record.get(BEFORE_HANDLE.checked_add(handle)?..)?;
     let end = text.iter().position(|byte| *byte == 0)?;
-    Some(PathBuf::from(OsString::from_vec(text[..end].to_vec())))
+    Some((id, PathBuf::from(OsString::from_vec(text[..end].to_vec()))))
 }
 
 #[cfg(test)]
@@ -96,7 +110,9 @@ mod tests {
     #[test]
     fn groups_of_other_pid_namespaces_are_not_ours() {
         let all = [notification(0, "theirs"), notification(42, "ours"), notification(1, "mine")].concat();
-        assert_eq!(names_by_us(&all), ["ours", "mine"].map(PathBuf::from));
-        assert_eq!(names_by_us(&all[..all.len() - 6]), ["ours"].map(PathBuf::from), "one that is cut off");
+        let id = u64::from_ne_bytes([7; 8]);
+        assert_eq!(entries_by_us(&all), ["ours", "mine"].map(|name| (id, PathBuf::from(name))));
+        let cut_off = &all[..all.len() - 6];
+        assert_eq!(entries_by_us(cut_off), [(id, PathBuf::from("ours"))]);
     }
 }
