@@ -53,7 +53,7 @@ async fn group_can_write_to_the_root(cx: &mut Cx) -> Result {
 /// volume whose file system type is known.
 ///
 /// Kubernetes, CSIDriver.spec.fsGroupPolicy: ReadWriteOnceWithFSType, File, None.
-#[case(needs = [Filesystem, LeavesGroups, Root, Owners, FsTypes, Persistent])]
+#[case(needs = [Creates, Filesystem, LeavesGroups, Root, Owners, FsTypes, Persistent])]
 async fn policy_selects_who_applies_the_group(cx: &mut Cx) -> Result {
     use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType};
     let known = &cx.fs_types()[0][..];

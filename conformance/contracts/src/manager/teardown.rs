@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Awaited, Event, PodPhase, TraceLine};
+use crate::event::{Awaited, Edge, Event, OperationEdge, OperationName, PodPhase, TraceLine};
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
@@ -93,6 +93,27 @@ pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
 #[derive(Default)]
 struct NotWhileItRuns {
     running: BTreeSet<String>,
+    /// What is being unmounted since before its pod came, as after a boot: the life of the node, the UID of the pod, and the
+    /// volume. The pod has to wait for the end of that.
+    undoing: BTreeSet<(u32, String, String)>,
+}
+
+impl NotWhileItRuns {
+    fn runs(&self, books: &Books, uid: &str) -> bool {
+        self.running.iter().any(|runs| books.uid(runs) == uid)
+    }
+
+    fn operation(&mut self, books: &Books, edge: &OperationEdge) {
+        if !matches!(edge.name, OperationName::Unmount | OperationName::Unmap) {
+            return;
+        }
+        let key = (books.life, edge.pod.clone(), edge.volume.clone());
+        match edge.edge {
+            Edge::Start if !self.runs(books, &edge.pod) => _ = self.undoing.insert(key),
+            Edge::Start => {}
+            Edge::End => _ = self.undoing.remove(&key),
+        }
+    }
 }
 
 impl Check for NotWhileItRuns {
@@ -103,13 +124,19 @@ impl Check for NotWhileItRuns {
                 PodPhase::RuntimeGone | PodPhase::Removed => _ = self.running.remove(&change.pod),
                 PodPhase::Running | PodPhase::Terminating => {}
             },
+            Event::Operation(edge) => self.operation(books, edge),
             Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
                 let target = start.request().target_path();
                 let pod = Place::of(target).and_then(Place::pod);
                 if pod.is_some() {
                     report.tried();
                 }
-                if pod.is_some_and(|pod| self.running.iter().any(|runs| books.uid(runs) == pod)) {
+                let handle = format!("^{}", start.request().volume_id());
+                let is_excused = |pod: &str| {
+                    let is_it = |of: &str, volume: &str| of == pod && volume.ends_with(&handle);
+                    self.undoing.iter().any(|(life, of, volume)| *life == books.life && is_it(of, volume))
+                };
+                if pod.is_some_and(|pod| self.runs(books, pod) && !is_excused(pod)) {
                     report.broken(&start.method, "unpublished while its pod may run", target);
                 }
             }
@@ -245,6 +272,14 @@ mod tests {
         breaks(rule, early, &[runs, "unpublish v1 a"].concat(), &[]);
         breaks(rule, early, &[runs, "step set_state uid-a Terminating\nunpublish v1 a"].concat(), &[]);
         breaks(rule, early, &[runs, "node kill\nnode start\nunpublish v1 a"].concat(), &[]);
+        // The pod comes back while what an earlier life of it had is being unmounted.
+        let orphan = "op start volume_unmount v1/a\n";
+        keeps(rule, &[orphan, runs, "unpublish v1 a"].concat(), &[]);
+        let ended = "op end volume_unmount v1/a\n";
+        breaks(rule, early, &[orphan, runs, ended, "unpublish v1 a"].concat(), &[]);
+        breaks(rule, early, &[orphan, "node kill\nnode start\n", runs, "unpublish v1 a"].concat(), &[]);
+        breaks(rule, early, &[orphan, runs, "unpublish v2 a"].concat(), &[]);
+        breaks(rule, early, &[runs, orphan, "unpublish v1 a"].concat(), &[]);
     }
 
     #[test]
