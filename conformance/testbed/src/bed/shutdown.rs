@@ -6,9 +6,10 @@ use harness::node::GracePeriod;
 
 use super::{Bed, Result, StepError};
 
-/// The time of a shutdown, and the part of it for critical pods, as in the documentation of Kubernetes.
-const TOTAL: Duration = Duration::from_secs(30);
-const CRITICAL: Duration = Duration::from_secs(10);
+/// The time of a shutdown, and the part of it for critical pods. Volumes that take longer are waited for as at the end of any
+/// pod, so that the finding names what they wait for.
+const TOTAL: Duration = Duration::from_secs(5);
+const CRITICAL: Duration = Duration::from_secs(2);
 
 impl Bed {
     /// Ends the pods of the node by their priority, waits until their volumes are unmounted and unstaged, and ends the node.
