@@ -125,7 +125,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     const CONDITION: &str = "csi::stats::volume_without_its_mount_is_not_well";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
-    let rows: [Row<'_>; 10] = [
+    let rows: [Row<'_>; 11] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::taken_name_with_another_size_is_refused",
@@ -151,7 +151,8 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             &[("DRV-069", "advice")],
         ),
         // The driver requires the size, which is optional in CSI and sent by each caller, and measures any path.
-        ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
+        ("--hostpath", "csi::calls::reported_node_calls_work", 0, &[]),
+        ("--hostpath", "csi::stats::statistics_of_another_path_are_not_found", 1, &[("DRV-085", "must")]),
         (
             "--sabotage capability-without-call",
             "csi::calls::reported_node_calls_work",

@@ -261,7 +261,7 @@ fn statistics_are_asked_for_below_the_nodes_root() {
     if !has_root() {
         return;
     }
-    let case = "csi::calls::reported_node_calls_work";
+    let case = "csi::stats::statistics_of_another_path_are_not_found";
     let ended = run(&[], "", case);
     assert_eq!(ended.code, Some(0), "{}", ended.told());
     let trace = ended.directory.path().join("out/cases").join(case).join("trace.jsonl");

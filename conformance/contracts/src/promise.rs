@@ -223,10 +223,13 @@ mod tests {
     #[test]
     fn lost_data_is_worse_than_a_plugin_that_ends() {
         let harm = |id| find(id).map(|promise| promise.harm);
-        assert_eq!(harm("DRV-042"), Some(Harm::Data));
+        assert_eq!(harm("DRV-042"), Some(Harm::Loss));
+        assert_eq!(harm("DRV-050"), Some(Harm::Data));
         assert_eq!(harm("DRV-097"), Some(Harm::Plugin));
-        assert_eq!(harm("DRV-010"), Some(Harm::Other));
-        assert!(Harm::Data < Harm::Plugin && Harm::Plugin < Harm::Other);
+        assert_eq!(harm("DRV-101"), Some(Harm::Pod));
+        assert_eq!(harm("DRV-017"), Some(Harm::Other));
+        let ranks = [Harm::Loss, Harm::Data, Harm::Plugin, Harm::Pod, Harm::Other];
+        assert!(ranks.is_sorted_by(|worse, better| worse < better));
     }
 
     /// A plugin cannot break a duty of its caller.

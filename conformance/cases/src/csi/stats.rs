@@ -176,10 +176,9 @@ async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// Statistics are refused without each of the required fields, of a volume that does not exist, and at a path where the
-/// volume is not.
+/// Statistics are refused without each of the required fields, and of a volume that does not exist.
 ///
-/// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist on the path.
+/// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist.
 #[case(needs = [Stats, Filesystem, Root], judges = ["DRV-090"], driver = Shared)]
 async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -191,6 +190,17 @@ async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     request["volumeId"] = json!(unknown);
     let answer = cx.call(STATS, request).await?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    node.tear_down("web").await
+}
+
+/// Statistics at a path where the volume is not are refused.
+///
+/// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
+#[case(needs = [Stats, Filesystem, Root], driver = Shared)]
+async fn statistics_of_another_path_are_not_found(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
     let target = node.target("web");
     let nowhere = target.with_file_name("nowhere");
     let above = target.parent().unwrap_or(&target);

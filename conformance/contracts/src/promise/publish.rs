@@ -43,7 +43,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "the SP SHALL place the block device at target_path ... the SP SHALL place the mounted directory at target_path",
         ),
         &["csi-test#326"],
-    ),
+    )
+    .costs(Harm::Pod),
     advice(
         "DRV-056",
         "a symbolic link at the target is not followed",

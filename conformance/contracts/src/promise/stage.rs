@@ -11,7 +11,8 @@ pub(super) const PROMISES: &[Promise] = &[
             "SP MUST ensure the CO can use the staged volume as described",
         ),
         &["kubernetes/kubernetes#106729", "kubernetes/kubernetes#86784"],
-    ),
+    )
+    .costs(Harm::Pod),
     must(
         "DRV-041",
         "staging again changes nothing: one mount, not two on top of each other",
