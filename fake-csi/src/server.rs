@@ -99,7 +99,7 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 type Rewrite = fn(&Books) -> Vec<Entry>;
 
 /// The records that a restarted driver overwrites, by sabotage.
-const FORGOTTEN: [(Sabotage, Rewrite); 9] = [
+const FORGOTTEN: [(Sabotage, Rewrite); 11] = [
     (Sabotage::RestartForgetsSnapshots, |books| {
         books.snapshots.keys().cloned().map(Entry::SnapshotGone).collect()
     }),
@@ -125,6 +125,15 @@ const FORGOTTEN: [(Sabotage, Rewrite); 9] = [
         let timeless =
             books.snapshots.values().map(|snapshot| Snapshot { seconds: 0, nanos: 0, ..snapshot.clone() });
         timeless.map(|snapshot| Entry::Snapshot(Box::new(snapshot))).collect()
+    }),
+    (Sabotage::RestartFreesMembers, |books| {
+        let freed = books.snapshots.values().map(|snapshot| Snapshot { group: None, ..snapshot.clone() });
+        freed.map(|snapshot| Entry::Snapshot(Box::new(snapshot))).collect()
+    }),
+    (Sabotage::RestartForgetsReadOnly, |books| {
+        rewritten(books, |volume| {
+            volume.attached.values_mut().for_each(|attachment| attachment.readonly = false);
+        })
     }),
     (Sabotage::RestartForgetsDevices, |books| rewritten(books, take_for_file_system)),
 ];

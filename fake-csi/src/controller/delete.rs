@@ -100,6 +100,9 @@ impl Driver {
 
     /// The bug: a name is taken for the beginning of a name.
     fn delete_longer_names(&self, id: &str) -> Result<(), Status> {
+        if self.breaks(Sabotage::DeleteTakesLongerSnapshots) {
+            return self.delete_longer_snapshots(id);
+        }
         if !self.breaks(Sabotage::DeleteTakesLongerNames) {
             return Ok(());
         }
@@ -114,6 +117,21 @@ impl Driver {
             self.journal.transact(|_| Ok::<_, Status>((gone, ())))?;
         }
         Ok(())
+    }
+
+    /// The bug: the snapshots of a volume are found by the beginning of its name.
+    fn delete_longer_snapshots(&self, id: &str) -> Result<(), Status> {
+        self.journal.transact(|books| {
+            let name =
+                books.volumes.get(id).map(|volume| volume.name.clone()).filter(|name| !name.is_empty());
+            let is_longer = |source: &str| {
+                let source = books.volumes.get(source).filter(|source| source.id != id);
+                source.zip(name.as_ref()).is_some_and(|(source, name)| source.name.starts_with(name.as_str()))
+            };
+            let doomed = books.snapshots.values().filter(|snapshot| is_longer(&snapshot.source));
+            let gone = doomed.map(|snapshot| Entry::SnapshotGone(snapshot.id.clone())).collect();
+            Ok::<_, Status>((gone, ()))
+        })
     }
 
     /// The bug: takes copies of the volume for the volume itself.

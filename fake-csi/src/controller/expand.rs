@@ -40,7 +40,7 @@ impl Driver {
             .map(|wanted| validate::capability(Some(wanted)))
             .transpose()?;
 
-        let _claim = self.in_flight.claim(&[&request.volume_id, "expansion"])?;
+        let claim = self.in_flight.claim(&[&request.volume_id, "expansion"])?;
         let volume = self.volume(&request.volume_id)?;
         if let Some(capability) = capability {
             self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
@@ -52,6 +52,12 @@ impl Driver {
             return Ok(v1::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: false });
         }
         if wanted > self.options.capacity {
+            if self.breaks(Sabotage::RefusedGrowthIsRecorded) {
+                self.update_volume(&volume.id, |volume| volume.capacity = wanted)?;
+            }
+            if self.breaks(Sabotage::RefusedGrowthKeepsClaim) {
+                std::mem::forget(claim);
+            }
             return Err(Status::out_of_range(format!("{wanted} bytes are more than there are")));
         }
         if limit.is_some_and(|limit| limit < wanted) {

@@ -65,7 +65,12 @@ impl Driver {
                 if snapshot.source != request.source_volume_id {
                     // The sabotage acts at the next call.
                     self.remember(&format!("refused: {}", request.name));
-                    return Err(Status::already_exists("a snapshot of this name is of another volume"));
+                    let secrets = match self.breaks(Sabotage::SecretsInNameErrors) {
+                        true => format!(": {:?}", request.secrets),
+                        false => String::new(),
+                    };
+                    let message = format!("a snapshot of this name is of another volume{secrets}");
+                    return Err(Status::already_exists(message));
                 }
                 if snapshot.created && !self.breaks(Sabotage::SnapshotIsTakenAnew) {
                     let mut snapshot = snapshot.clone();

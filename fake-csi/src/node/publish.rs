@@ -34,7 +34,7 @@ impl NodeService {
         let is_inline = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
         let staging_path = self.staging_path(request, is_inline)?;
 
-        let _claim = self.claim_target(&request.volume_id, &path)?;
+        let claim = self.claim_target(&request.volume_id, &path)?;
         let volume = match is_inline {
             true => self.driver.inline_volume(request, &capability, &self.zone)?,
             false => self.driver.volume(&request.volume_id)?,
@@ -45,6 +45,12 @@ impl NodeService {
             return Err(Status::internal("the contents of the volume are gone"));
         }
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
+        let is_unstaged = |status: &Status| status.message().starts_with("the volume is not staged at");
+        if self.driver.breaks(Sabotage::UnstagedPublishKeepsClaim)
+            && published.as_ref().is_err_and(is_unstaged)
+        {
+            std::mem::forget(claim);
+        }
         if published.is_err() && fails_for_ever {
             self.driver.remember(&volume.id);
         }

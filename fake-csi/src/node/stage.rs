@@ -166,6 +166,7 @@ impl NodeService {
         if volume.source.is_some() {
             self.spoil_copy(path);
             self.skip_hidden_files(volume, path);
+            self.skip_odd_names(volume, path);
             self.share_files(volume, path);
         }
     }
@@ -240,6 +241,23 @@ impl NodeService {
                 .filter(|file| is_hidden(file))
                 .for_each(|file| drop(std::fs::remove_file(file)));
         }
+    }
+
+    /// The bugs: programs took the names for options, or the name of the source for two.
+    fn skip_odd_names(&self, copy: &Volume, path: &Path) {
+        let source = match &copy.source {
+            Some(Source::Volume(id)) => self.driver.volume(id).ok(),
+            _ => None,
+        };
+        let is_split = source.is_some_and(|source| source.name.contains(' '))
+            && self.driver.breaks(Sabotage::CloneSplitsNames);
+        let is_option =
+            |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'));
+        let skips = self.driver.breaks(Sabotage::CopySkipsOddNames);
+        files_in(path)
+            .iter()
+            .filter(|file| is_split || skips && is_option(file))
+            .for_each(|file| drop(std::fs::remove_file(file)));
     }
 
     /// The bug: what cannot be unmounted is removed.

@@ -271,6 +271,82 @@ async fn has_hidden_file(cx: &Cx, copy: &Volume, source: &NodeCalls, cause: &str
     copied.tear_down("copy").await
 }
 
+/// Names of files that mean something to programs: options, patterns, several words.
+const ODD_NAMES: [&str; 5] = ["-x", "--checkpoint=1", "two words", "*", "größe\n"];
+
+/// A clone, and a volume from a snapshot, have the files whose names mean something to programs.
+///
+/// CSI, CreateVolume: the volume has the data of its source when it is presented by NodePublishVolume.
+#[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-014"], driver = Shared)]
+async fn copy_has_files_with_odd_names(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    for name in ODD_NAMES {
+        node.writes(&node.target("web"), name).await?;
+    }
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let mut copies = Vec::new();
+    if cx.controller_can("CLONE_VOLUME") {
+        copies.push(cx.volume("clone").copy_of(&data).create().await?);
+    }
+    if cx.controller_can("CREATE_DELETE_SNAPSHOT") {
+        let snapshot = cx.take("CreateSnapshot", cx.snapshot_request("one", &data)).await?;
+        snapshot.asked("of a volume with files that have odd names").is("DRV-014", &["OK"])?;
+        let snapshot = cx.snapshot("one", &data).await?;
+        copies.push(cx.volume("restored").restored_from(&snapshot).create().await?);
+    }
+    if copies.is_empty() {
+        cx.not_tried("DRV-014", "the driver makes no copies");
+    }
+    for copy in copies {
+        let copied = cx.node_calls(&copy).await?;
+        copied.set_up("copy").await?;
+        for name in ODD_NAMES {
+            let has = copied.has_copied(&copied.target("copy"), &node, name).await?;
+            let cause = "A copy does not have a file of its source whose name means something to programs.";
+            cx.keeps("DRV-014", "CreateVolume", has, cause)?;
+        }
+        copied.tear_down("copy").await?;
+    }
+    Ok(())
+}
+
+/// A clone has the files of its source, though the name of that has a blank.
+///
+/// CSI, CreateVolumeRequest.name: any Unicode string.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent, TwoVolumes], judges = ["DRV-014"], driver = Shared)]
+async fn clone_of_a_name_with_a_blank_has_its_files(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut request = cx.create_request("n")?;
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    request["name"] = json!(format!("{name} and more"));
+    let made = cx.call("CreateVolume", request.clone()).await?;
+    if !made.is_ok() {
+        cx.not_tried("DRV-014", "the driver takes no name with a blank");
+        return Ok(());
+    }
+    let node = cx.node_calls_of(&made, &data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    request["name"] = json!(format!("{name} copied"));
+    request["volumeContentSource"] = json!({ "volume": { "volumeId": made.part("/volume/volumeId") } });
+    let copy = cx.call("CreateVolume", request).await?.asked("of a volume whose name has a blank");
+    copy.is("DRV-014", &["OK"])?;
+    let copied = cx.node_calls_of(&copy, &data).await?;
+    copied.set_up("copy").await?;
+    let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;
+    copied.tear_down("copy").await?;
+    copied.detach().await?;
+    cx.unmake(&copy).await?;
+    cx.unmake(&made).await?;
+    let cause = "The clone of a volume whose name has a blank does not have its files.";
+    cx.keeps("DRV-014", "CreateVolume", has, cause)
+}
+
 /// A sparse file takes no more space in a clone than in its source, up to the blocks of a file system.
 ///
 /// Not in CSI: a copy that fills the holes of its files may be full at once.

@@ -195,6 +195,19 @@ async fn member_of_a_group_is_not_deleted_alone(cx: &mut Cx) -> Result {
     answer.asked("of a snapshot that names its group").is("DRV-158", &["InvalidArgument"])
 }
 
+/// A snapshot of a group is not deleted alone after a restart of the driver either.
+///
+/// CSI, DeleteSnapshot: INVALID_ARGUMENT if the snapshot is part of a group.
+#[case(needs = [GroupSnapshots, Snapshots, Creates, Filesystem, TwoVolumes, OwnProcess])]
+async fn member_of_a_group_is_not_deleted_alone_after_a_restart(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    cx.driver().restart().await?;
+    let member = ids(&group).first().cloned().unwrap_or_default();
+    let answer = cx.call("DeleteSnapshot", json!({ "snapshotId": member })).await?;
+    answer.asked("of a snapshot of a group, after a restart,").is("DRV-158", &["InvalidArgument"])
+}
+
 /// A snapshot of a group names its group in GetSnapshot and ListSnapshots too.
 ///
 /// CSI, Snapshot.group_snapshot_id: the SP MUST provide it of a snapshot that must not be deleted alone.

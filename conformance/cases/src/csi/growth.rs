@@ -235,6 +235,7 @@ async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
     /// 4 EiB: more than any machine has.
     const TOO_LARGE: u64 = 1 << 62;
     let data = cx.volume("data").create().await?;
+    let (created, told) = (cx.last_request("CreateVolume")?, cx.last_answer("CreateVolume")?);
     let node = cx.node_calls(&data).await?;
     node.detach().await?;
     let mut within = node.grow_request(2 * cx.size(&data));
@@ -247,7 +248,17 @@ async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
         return Ok(());
     }
     let answer = node.grow(TOO_LARGE).await?.asked("to more bytes than there are");
-    answer.is("DRV-140", &["OutOfRange", "ResourceExhausted"])
+    answer.is("DRV-140", &["OutOfRange", "ResourceExhausted"])?;
+    // What was refused has changed nothing, and keeps nothing.
+    let again = cx.call("CreateVolume", created).await?;
+    let again = again.asked("of a volume whose growth was refused");
+    again.is("DRV-010", &["OK"])?;
+    let cause = "CreateVolume of a volume whose growth was refused answered another capacity than before.";
+    let is_same = again.part("/volume/capacityBytes") == told["volume"]["capacityBytes"];
+    cx.keeps("DRV-010", "CreateVolume", is_same, cause)?;
+    let answer = node.grow(2 * cx.size(&data)).await?;
+    let cause = "ControllerExpandVolume is ABORTED after one that was refused for its size.";
+    cx.keeps("DRV-130", "ControllerExpandVolume", answer.code() != "Aborted", cause)
 }
 
 /// NodeExpandVolume without a capacity range is OK after the controller has expanded the volume.

@@ -247,6 +247,22 @@ async fn snapshot_is_told_as_before_a_restart(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A volume that is attached for reading only is so after a restart of the driver: the same call is OK again.
+///
+/// CSI, ControllerPublishVolume: this operation MUST be idempotent.
+#[case(needs = [Creates, Attaches, AttachesReadOnly, Filesystem, OwnProcess])]
+async fn read_only_attachment_outlives_a_restart(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut attach = cx.attach_request(&data).await?;
+    attach["readonly"] = json!(true);
+    cx.call("ControllerUnpublishVolume", super::detach_of(&attach)).await?.succeeds()?;
+    cx.call("ControllerPublishVolume", attach.clone()).await?.succeeds()?;
+    cx.driver().restart().await?;
+    let again = cx.call("ControllerPublishVolume", attach.clone()).await?;
+    cx.call("ControllerUnpublishVolume", super::detach_of(&attach)).await?.succeeds()?;
+    again.asked("for reading only, as before a restart,").is("DRV-095", &["OK"])
+}
+
 /// A device that was created before the driver was killed can be used afterwards, and has what was written to it.
 ///
 /// Kubernetes: a driver is replaced with each update, and its volumes are kept for long.

@@ -40,7 +40,7 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     cx.unmake(&made).await
 }
 
-/// No call that is refused, for a size or for a volume, a path or a source that does not exist, shows a secret that it was
+/// No call that is refused, for a size, a taken name, or a volume, a path or a source that does not exist, shows a secret that it was
 /// given.
 ///
 /// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
@@ -91,6 +91,14 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
         let mut request = cx.snapshot_request("one", &data);
         request["sourceVolumeId"] = json!(unknown);
         drop(cx.take("CreateSnapshot", request).await?);
+        let other = cx.call("CreateVolume", cx.create_request("other")?).await?;
+        let mut taken = cx.snapshot_request("taken", &data);
+        drop(cx.take("CreateSnapshot", taken.clone()).await?);
+        if other.is_ok() {
+            taken["sourceVolumeId"] = other.part("/volume/volumeId");
+            drop(cx.take("CreateSnapshot", taken).await?);
+        }
+        cx.unmake(&other).await?;
         let mut copy = cx.create_request("copy")?;
         copy["volumeContentSource"] = json!({ "snapshot": { "snapshotId": "no-such-snapshot" } });
         let made = cx.call("CreateVolume", copy).await?;

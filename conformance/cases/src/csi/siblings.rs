@@ -50,6 +50,39 @@ async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
     cx.keeps("DRV-112", "DeleteVolume", found.code() != "NotFound", cause)
 }
 
+/// DeleteVolume of a volume leaves the snapshots of another one whose name begins with the name of the deleted one.
+///
+/// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
+#[case(needs = [Snapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn deleted_volume_leaves_snapshots_of_one_with_a_longer_name(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.create_request("n")?;
+    let short = cx.call("CreateVolume", request.clone()).await?;
+    request["name"] = json!(format!("{}-and-more", request["name"].as_str().unwrap_or_default()));
+    let long = cx.call("CreateVolume", request.clone()).await?;
+    if !short.is_ok() || !long.is_ok() {
+        cx.not_tried("DRV-112", "the driver does not make several volumes");
+        cx.unmake(&short).await?;
+        return cx.unmake(&long).await;
+    }
+    let source = long.part("/volume/volumeId");
+    let mut taken = json!({ "name": format!("{}-taken", request["name"].as_str().unwrap_or_default()) });
+    taken["sourceVolumeId"] = source;
+    let snapshot = cx.take("CreateSnapshot", taken).await?;
+    snapshot.succeeds()?;
+    cx.unmake(&short).await?;
+    request["name"] = json!(format!("{}-restored", request["name"].as_str().unwrap_or_default()));
+    let id = snapshot.part("/snapshot/snapshotId");
+    request["volumeContentSource"] = json!({ "snapshot": { "snapshotId": id } });
+    let restored = cx.call("CreateVolume", request).await?;
+    cx.unmake(&restored).await?;
+    cx.delete_snapshot(snapshot.text("/snapshot/snapshotId")).await?.succeeds()?;
+    cx.unmake(&long).await?;
+    let cause =
+        "DeleteVolume of one volume deleted a snapshot of another one, whose name begins with its name.";
+    cx.keeps("DRV-112", "DeleteVolume", restored.code() != "NotFound", cause)
+}
+
 /// DeleteSnapshot of one snapshot leaves the other snapshots of its volume.
 ///
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.

@@ -213,6 +213,23 @@ async fn statistics_of_another_path_are_not_found(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// Statistics are answered at each target of a volume.
+///
+/// CSI, NodeGetVolumeStatsRequest.volume_path: any valid path where the volume was previously staged or published.
+#[case(needs = [Stats, Filesystem, Shared, Creates, Root], driver = Shared)]
+async fn statistics_are_answered_at_each_target(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.publish("other").await?.asked("at a second target").succeeds()?;
+    for target in ["web", "other"] {
+        let answer = node.stats(&node.target(target)).await?;
+        answer.asked("at one of two targets of the volume").is("DRV-084", &["OK"])?;
+    }
+    node.undo_publish("other").await?;
+    node.tear_down("web").await
+}
+
 const STATS: &str = "NodeGetVolumeStats";
 
 fn usage(answer: &Answer, unit: &str) -> Option<Value> {
