@@ -1,6 +1,7 @@
 //! DeleteVolume and ValidateVolumeCapabilities.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use csi_proto::v1;
@@ -57,6 +58,11 @@ impl Driver {
         if self.breaks(Sabotage::DeleteFollowsLinks) {
             let linked = self.remembered_after(&format!("link in {}: ", volume.id));
             linked.iter().for_each(|path| drop(fs::remove_dir_all(path)));
+        }
+        if self.breaks(Sabotage::DeleteOpensLinks) {
+            let linked = self.remembered_after(&format!("link in {}: ", volume.id));
+            let opened = |path: &String| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
+            linked.iter().for_each(|path| drop(opened(path)));
         }
         if self.breaks(Sabotage::SnapshotDiesWithSource) {
             let snapshots = self.journal.read(|books| books.snapshots.clone())?;

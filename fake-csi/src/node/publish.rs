@@ -172,6 +172,11 @@ impl NodeService {
             return Ok(v1::NodeUnpublishVolumeResponse {});
         }
         let volume = self.driver.volume(&request.volume_id)?;
+        let is_escaped = request.target_path.contains(' ') && self.driver.is_first(&request.target_path);
+        if is_escaped && self.driver.breaks(Sabotage::UnpublishReadsEscapes) {
+            super::stage::files_in(&path).iter().for_each(|file| drop(std::fs::remove_file(file)));
+            return Err(Status::internal("the target is busy"));
+        }
         let target = volume.targets.get(&path).filter(|target| target.node == *self.name);
         self.refuse_unpublish(target, &path)?;
         if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {

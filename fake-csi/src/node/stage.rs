@@ -408,7 +408,7 @@ fn fill_holes(file: &Path) -> std::io::Result<()> {
 }
 
 /// The regular files of a directory, without those below its directories.
-fn files_in(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn files_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|found| found.is_file()))

@@ -105,7 +105,8 @@ impl NodeService {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        if self.driver.breaks(Sabotage::DeleteFollowsLinks) {
+        if self.driver.breaks(Sabotage::DeleteFollowsLinks) || self.driver.breaks(Sabotage::DeleteOpensLinks)
+        {
             let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
             let linked =
                 entries.filter(|entry| entry.is_symlink()).filter_map(|link| fs::canonicalize(link).ok());

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 199] = [
+const FOUND_BY_CASES: [&str; 202] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -122,6 +122,7 @@ const FOUND_BY_CASES: [&str; 199] = [
     "create-runs-names",
     "delete-follows-links",
     "delete-leaves-mount",
+    "delete-opens-links",
     "delete-remembers-names",
     "delete-takes-longer-names",
     "delete-takes-longer-snapshots",
@@ -219,6 +220,7 @@ const FOUND_BY_CASES: [&str; 199] = [
     "single-writer-checked-late",
     "single-writer-published-once",
     "snapshot-claims-a-group",
+    "snapshot-cut-off-counts",
     "snapshot-cuts-tail",
     "snapshot-folds-case",
     "snapshot-forgets-targets",
@@ -255,6 +257,7 @@ const FOUND_BY_CASES: [&str; 199] = [
     "unpublish-forgets-longer-paths",
     "unpublish-forgets-neighbour",
     "unpublish-needs-daemon",
+    "unpublish-reads-escapes",
     "unpublish-refuses-read-only",
     "unpublish-removes-parent",
     "unpublish-takes-longer-paths",

@@ -271,6 +271,48 @@ async fn has_hidden_file(cx: &Cx, copy: &Volume, source: &NodeCalls, cause: &str
     copied.tear_down("copy").await
 }
 
+/// A snapshot in whose middle the driver was killed has all files when it is asked for again.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent; OK is the answer for a snapshot that was successfully cut.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, OwnProcess, Persistent], judges = ["DRV-036"])]
+async fn snapshot_cut_by_death_is_whole(cx: &mut Cx) -> Result {
+    const FILES: usize = 1500;
+    const MOMENTS: [u64; 3] = [8, 32, 128];
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    for number in 0..FILES {
+        std::fs::write(node.target("web").join(format!("file-{number}")), "x")?;
+    }
+    node.tear_down("web").await?;
+    node.detach().await?;
+    for after in MOMENTS {
+        let request = cx.snapshot_request(&format!("cut-{after}"), &data);
+        let call = || -> Call { Box::pin(cx.take("CreateSnapshot", request.clone())) };
+        cx.driver_dies_during(call(), Duration::from_millis(after)).await?;
+        let taken = cx.until_ok(&call).await?.asked("in whose middle the driver was killed");
+        taken.is("DRV-037", &["OK"])?;
+        let mut request = cx.create_request(&format!("copy-{after}"))?;
+        let id = taken.part("/snapshot/snapshotId");
+        request["volumeContentSource"] = json!({ "snapshot": { "snapshotId": id } });
+        let call = || -> Call { Box::pin(cx.call("CreateVolume", request.clone())) };
+        let made = cx.until_ok(&call).await?;
+        made.succeeds()?;
+        let copy = cx.node_calls_of(&made, &data).await?;
+        let mut has = 0;
+        if copy.refusal("copy").await?.is_none() {
+            let names = std::fs::read_dir(copy.target("copy"))?.flatten().map(|entry| entry.file_name());
+            has = names.filter(|name| name.to_string_lossy().starts_with("file-")).count();
+            copy.tear_down("copy").await?;
+        }
+        copy.detach().await?;
+        cx.unmake(&made).await?;
+        let cause = "CreateSnapshot in whose middle the driver was killed answered OK when it was repeated, and a volume from the snapshot lacks files.";
+        cx.keeps("DRV-036", "CreateSnapshot", has == FILES, cause)?;
+    }
+    Ok(())
+}
+
 /// Names of files that mean something to programs: options, patterns, several words.
 const ODD_NAMES: [&str; 5] = ["-x", "--checkpoint=1", "two words", "*", "größe\n"];
 

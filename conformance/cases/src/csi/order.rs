@@ -34,6 +34,48 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// A target whose path has odd characters is published and unpublished as any other.
+///
+/// CSI, NodePublishVolumeRequest.target_path: it MUST be an absolute path. In mount tables the kernel writes a blank as `\040`.
+#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-053", "DRV-060", "DRV-064"], driver = Shared)]
+async fn target_with_an_odd_path_is_unpublished(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.undo_publish("web").await?;
+    for name in ["a mount", "back\\slash", "größe"] {
+        let target = node.target("web").with_file_name(name);
+        let mut publish = node.publish_request("web");
+        publish["targetPath"] = json!(target);
+        let undo = json!({ "volumeId": node.handle(), "targetPath": target });
+        cx.call("NodePublishVolume", publish.clone()).await?.succeeds()?;
+        node.writes(&target, "kept").await?;
+        drop(cx.call("NodePublishVolume", publish).await?);
+        let is_stacked = node.mounts_at(&target)?.len() > 1;
+        let undone = cx.call("NodeUnpublishVolume", undo.clone()).await?;
+        let is_mounted = !node.mounts_at(&target)?.is_empty();
+        if is_mounted {
+            node.loses_mount(&target)?;
+        }
+        if !undone.is_ok() {
+            drop(cx.call("NodeUnpublishVolume", undo).await?);
+        }
+        node.publish("web").await?.succeeds()?;
+        let is_kept = node.has(&node.target("web"), "kept").await?;
+        node.undo_publish("web").await?;
+        let cause = "NodeUnpublishVolume of a target with an odd path deleted what is in the volume.";
+        cx.keeps("DRV-064", "NodeUnpublishVolume", is_kept, cause)?;
+        let cause = "NodePublishVolume, repeated at a target with an odd path, mounted the volume twice.";
+        cx.keeps("DRV-053", "NodePublishVolume", !is_stacked, cause)?;
+        let cause = format!(
+            "NodeUnpublishVolume of a target with an odd path answered {}, and the target is still mounted.",
+            undone.code()
+        );
+        cx.keeps("DRV-060", "NodeUnpublishVolume", !is_mounted, &cause)?;
+    }
+    node.undo_stage().await
+}
+
 /// A volume that was staged can be published.
 ///
 /// CSI, NodeStageVolume: the plugin ensures that the CO can use the staged volume as described.

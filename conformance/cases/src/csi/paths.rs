@@ -108,5 +108,5 @@ async fn links_are_not_followed(cx: &Cx, directories: &[&str], group: Option<&st
     node.detach().await?;
     // A volume that the manifest names stays.
     drop(cx.delete_volume(&data).await?);
-    Ok([by_node_calls, other.is_untouched()])
+    Ok([by_node_calls, other.is_untouched() && seen()? == before])
 }

@@ -37,9 +37,14 @@ impl Bed {
         self.made.dead_ends.borrow_mut().insert(NEVER_READY.to_owned());
     }
 
+    /// The end of the names of this case, which no other case has.
+    pub(crate) fn tag(&self) -> &str {
+        self.provisioner.tag()
+    }
+
     /// A name for a snapshot or a group that no other case gives.
     pub(crate) fn snapshot_name(&self, name: &str) -> String {
-        format!("snapshot-{name}{}", self.provisioner.tag())
+        format!("snapshot-{name}{}", self.tag())
     }
 
     /// Notes the snapshots of an answer, so that they are deleted at the end.

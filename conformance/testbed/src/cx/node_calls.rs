@@ -95,7 +95,8 @@ impl Cx {
         {
             context[format!("csi.storage.k8s.io/{key}")] = json!(value);
         }
-        let handle = format!("csi-{:016x}-{volume}", self.seed());
+        // Other cases on the same driver have others.
+        let handle = format!("csi-{:016x}-{volume}{}", self.seed(), self.shared.bed.tag());
         let fields = VolumeFields { handle, capability, context, is_block: false };
         doing.done(NodeCalls::new(self.shared(), volume.to_owned(), fields, true))
     }
