@@ -97,6 +97,7 @@ impl Cx {
         }
         // Other cases on the same driver have others.
         let handle = format!("csi-{:016x}-{volume}{}", self.seed(), self.shared.bed.tag());
+        self.shared.bed.name_inline(volume, &handle);
         let fields = VolumeFields { handle, capability, context, is_block: false };
         doing.done(NodeCalls::new(self.shared(), volume.to_owned(), fields, true))
     }
