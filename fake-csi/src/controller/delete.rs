@@ -55,14 +55,11 @@ impl Driver {
         let Some(volume) = doomed else { return Ok(v1::DeleteVolumeResponse {}) };
         // The sabotages act elsewhere, and on what was seen in the volume.
         self.remember(&format!("deleted: {}", volume.id));
-        if self.breaks(Sabotage::DeleteFollowsLinks) {
-            let linked = self.remembered_after(&format!("link in {}: ", volume.id));
-            linked.iter().for_each(|path| drop(fs::remove_dir_all(path)));
-        }
-        if self.breaks(Sabotage::DeleteOpensLinks) {
-            let linked = self.remembered_after(&format!("link in {}: ", volume.id));
-            let opened = |path: &String| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
-            linked.iter().for_each(|path| drop(opened(path)));
+        for linked in self.remembered_after(&format!("link in {}: ", volume.id)) {
+            drop(match self.breaks(Sabotage::DeleteFollowsLinks) {
+                true => fs::remove_dir_all(linked),
+                false => fs::set_permissions(linked, fs::Permissions::from_mode(0o777)),
+            });
         }
         if self.breaks(Sabotage::SnapshotDiesWithSource) {
             let snapshots = self.journal.read(|books| books.snapshots.clone())?;
@@ -104,12 +101,10 @@ impl Driver {
         self.options.state.join(format!("old-{}", name.replace('/', "-")))
     }
 
-    /// The bug: a name is taken for the beginning of a name.
+    /// The bugs: a name is taken for the beginning of a name, of a volume or of the volume of a snapshot.
     fn delete_longer_names(&self, id: &str) -> Result<(), Status> {
-        if self.breaks(Sabotage::DeleteTakesLongerSnapshots) {
-            return self.delete_longer_snapshots(id);
-        }
-        if !self.breaks(Sabotage::DeleteTakesLongerNames) {
+        let takes_volumes = self.breaks(Sabotage::DeleteTakesLongerNames);
+        if !takes_volumes && !self.breaks(Sabotage::DeleteTakesLongerSnapshots) {
             return Ok(());
         }
         let volumes = self.journal.read(|books| books.volumes.clone())?;
@@ -118,26 +113,21 @@ impl Driver {
             other.id != id && name.as_ref().is_some_and(|name| other.name.starts_with(name.as_str()))
         };
         for other in volumes.values().filter(longer) {
-            self.remove_contents(other)?;
-            let gone = vec![Entry::VolumeGone(other.id.clone())];
-            self.journal.transact(|_| Ok::<_, Status>((gone, ())))?;
+            if takes_volumes {
+                self.remove_contents(other)?;
+            }
+            self.journal.transact(|books| {
+                let gone = match takes_volumes {
+                    true => vec![Entry::VolumeGone(other.id.clone())],
+                    false => {
+                        let taken = books.snapshots.values().filter(|snapshot| snapshot.source == other.id);
+                        taken.map(|snapshot| Entry::SnapshotGone(snapshot.id.clone())).collect()
+                    }
+                };
+                Ok::<_, Status>((gone, ()))
+            })?;
         }
         Ok(())
-    }
-
-    /// The bug: the snapshots of a volume are found by the beginning of its name.
-    fn delete_longer_snapshots(&self, id: &str) -> Result<(), Status> {
-        self.journal.transact(|books| {
-            let name =
-                books.volumes.get(id).map(|volume| volume.name.clone()).filter(|name| !name.is_empty());
-            let is_longer = |source: &str| {
-                let source = books.volumes.get(source).filter(|source| source.id != id);
-                source.zip(name.as_ref()).is_some_and(|(source, name)| source.name.starts_with(name.as_str()))
-            };
-            let doomed = books.snapshots.values().filter(|snapshot| is_longer(&snapshot.source));
-            let gone = doomed.map(|snapshot| Entry::SnapshotGone(snapshot.id.clone())).collect();
-            Ok::<_, Status>((gone, ()))
-        })
     }
 
     /// The bug: takes copies of the volume for the volume itself.

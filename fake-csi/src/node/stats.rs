@@ -90,12 +90,10 @@ impl NodeService {
     /// For a block volume a kubelet sends the path of its own link, which leads to the target.
     pub(super) fn access_at(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
         let is_block = |access: &Access| *access == Access::Block;
-        let is_known = |path: &Path| {
-            let first = volume.targets.keys().next();
-            first.is_none_or(|first| first == path) || !self.driver.breaks(Sabotage::StatsOfFirstTarget)
-        };
-        let target = volume.targets.get(path).filter(|_| is_known(path));
-        if let Some(target) = target.filter(|target| target.node == *self.name) {
+        let is_overlooked = self.driver.breaks(Sabotage::StatsOfFirstTarget)
+            && volume.targets.keys().next().is_some_and(|first| first != path);
+        let target = volume.targets.get(path).filter(|target| target.node == *self.name);
+        if let Some(target) = target.filter(|_| !is_overlooked) {
             return Ok(is_block(&target.capability.access));
         }
         let here = || volume.targets_on(&self.name).map(|(_, target)| &target.capability);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::{names_have_ids_of_their_own, used_and_detached};
 use crate::prelude::*;
 
@@ -25,16 +27,37 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     kept.tear_down("web").await
 }
 
-/// DeleteVolume of a volume leaves another one whose name begins with the name of the deleted one.
-///
-/// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
-#[case(needs = [Creates, Filesystem], driver = Shared)]
-async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
+/// Two volumes, the name of one of which begins with that of the other, and the request for the longer one.
+struct Pair {
+    short: Answer,
+    long: Answer,
+    request: Value,
+}
+
+/// Creates such a pair; `None`, and nothing stays, if the driver does not make both.
+async fn pair_of_names(cx: &Cx) -> Result<Option<Pair>> {
     cx.volume("data").create().await?;
     let mut request = cx.create_request("n")?;
     let short = cx.call("CreateVolume", request.clone()).await?;
     request["name"] = json!(format!("{}-and-more", request["name"].as_str().unwrap_or_default()));
     let long = cx.call("CreateVolume", request.clone()).await?;
+    if short.is_ok() && long.is_ok() {
+        return Ok(Some(Pair { short, long, request }));
+    }
+    cx.unmake(&short).await?;
+    cx.unmake(&long).await?;
+    Ok(None)
+}
+
+/// DeleteVolume of a volume leaves another one whose name begins with the name of the deleted one.
+///
+/// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
+#[case(needs = [Creates, Filesystem], driver = Shared)]
+async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
+    let Some(Pair { short, long, request }) = pair_of_names(cx).await? else {
+        cx.not_tried("DRV-112", "the driver does not make several volumes");
+        return Ok(());
+    };
     cx.unmake(&short).await?;
     let asked = json!({
         "volumeId": long.part("/volume/volumeId"), "volumeContext": long.part("/volume/volumeContext"),
@@ -42,10 +65,6 @@ async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
     });
     let found = cx.call("ValidateVolumeCapabilities", asked).await?;
     cx.unmake(&long).await?;
-    if !short.is_ok() || !long.is_ok() {
-        cx.not_tried("DRV-112", "the driver does not make several volumes");
-        return Ok(());
-    }
     let cause = "DeleteVolume of one volume deleted another one, whose name begins with its name.";
     cx.keeps("DRV-112", "DeleteVolume", found.code() != "NotFound", cause)
 }
@@ -55,16 +74,10 @@ async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
 #[case(needs = [Snapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn deleted_volume_leaves_snapshots_of_one_with_a_longer_name(cx: &mut Cx) -> Result {
-    cx.volume("data").create().await?;
-    let mut request = cx.create_request("n")?;
-    let short = cx.call("CreateVolume", request.clone()).await?;
-    request["name"] = json!(format!("{}-and-more", request["name"].as_str().unwrap_or_default()));
-    let long = cx.call("CreateVolume", request.clone()).await?;
-    if !short.is_ok() || !long.is_ok() {
+    let Some(Pair { short, long, mut request }) = pair_of_names(cx).await? else {
         cx.not_tried("DRV-112", "the driver does not make several volumes");
-        cx.unmake(&short).await?;
-        return cx.unmake(&long).await;
-    }
+        return Ok(());
+    };
     let source = long.part("/volume/volumeId");
     let mut taken = json!({ "name": format!("{}-taken", request["name"].as_str().unwrap_or_default()) });
     taken["sourceVolumeId"] = source;

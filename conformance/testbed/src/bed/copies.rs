@@ -42,11 +42,6 @@ impl Bed {
         self.provisioner.tag()
     }
 
-    /// Names an inline volume of calls by hand in findings and stories.
-    pub(crate) fn name_inline(&self, volume: &str, handle: &str) {
-        self.journal.symbols().name_volume(volume, volume, handle);
-    }
-
     /// A name for a snapshot or a group that no other case gives.
     pub(crate) fn snapshot_name(&self, name: &str) -> String {
         format!("snapshot-{name}{}", self.tag())

@@ -72,6 +72,11 @@ impl DriverSize {
 }
 
 impl Bed {
+    /// Names an inline volume of calls by hand in findings and stories.
+    pub(crate) fn name_inline(&self, volume: &str, handle: &str) {
+        self.journal.symbols().name_volume(volume, volume, handle);
+    }
+
     /// The time limit of a call that the case does not disturb.
     pub(crate) fn call_limit(&self) -> Duration {
         let usual = self.limit.div_f64(2.0).min(Duration::from_secs(10));

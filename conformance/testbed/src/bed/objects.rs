@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::{
-    Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Service,
-    ServicePort, Severity, Volume, VolumeMode,
+    Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Resource, Secret, Sensitive,
+    Service, ServicePort, Severity, Volume, VolumeMode,
 };
 use harness::fault_fs::{Client, FaultFs, FaultFsOptions, Rule};
 use harness::tmpfs::Tmpfs;
@@ -200,15 +200,10 @@ impl Bed {
                 && event.reason.starts_with("Failed")
                 && event.message.contains(words)
         };
-        let waiting = async {
-            loop {
-                let events = self.api_server.list::<Notification>();
-                if let Some(event) = events.into_iter().find(|event| about(event)) {
-                    return format!("{}: {}\n", event.reason, self.journal.symbols().text(&event.message));
-                }
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
+        let waiting = self.api_server.wait_for(&[Notification::KIND], || {
+            let event = self.api_server.list::<Notification>().into_iter().find(|event| about(event))?;
+            Some(format!("{}: {}\n", event.reason, self.journal.symbols().text(&event.message)))
+        });
         let late = |_| StepError::Broken(vec![format!("Nothing is said about the pod `{pod}`.")]);
         tokio::time::timeout(self.limit, waiting).await.map_err(late)
     }

@@ -1,13 +1,8 @@
 //! The registration of the driver: its entry in the node's CSINode object.
 
-use std::time::Duration;
-
-use api::{CsiNode, CsiNodeDriver};
+use api::{CsiNode, CsiNodeDriver, Resource};
 
 use super::{Bed, Result, StepError};
-
-/// The pause between two looks at the object.
-const GLANCE: Duration = Duration::from_millis(2);
 
 impl Bed {
     /// Removes the registration socket, and waits until the node has removed the driver's entry.
@@ -40,16 +35,11 @@ impl Bed {
         otherwise: &str,
         said: impl Fn(Option<&CsiNodeDriver>) -> Option<T>,
     ) -> Result<T> {
-        let waiting = async {
-            loop {
-                let node = self.api_server.get::<CsiNode>("", self.node.name());
-                let drivers = node.iter().flat_map(|node| &node.drivers);
-                if let Some(said) = said(drivers.into_iter().find(|entry| entry.name == self.driver_name())) {
-                    return said;
-                }
-                tokio::time::sleep(GLANCE).await;
-            }
-        };
+        let waiting = self.api_server.wait_for(&[CsiNode::KIND], || {
+            let node = self.api_server.get::<CsiNode>("", self.node.name());
+            let mut drivers = node.iter().flat_map(|node| &node.drivers);
+            said(drivers.find(|entry| entry.name == self.driver_name()))
+        });
         let late = |_| StepError::Broken(vec![otherwise.to_owned()]);
         tokio::time::timeout(self.limit, waiting).await.map_err(late)
     }
