@@ -14,6 +14,10 @@ use tests::{Ended, Process, Residue, Volproof, image_with_fake_csi};
 /// An emulated guest takes minutes to boot on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Three cases of one volume, which run in this order.
+const THREE_CASES: &str =
+    "csi::publish::read_only_claim csi::publish::volume_is_published csi::recovery::pod_deleted_while";
+
 /// A driver that is fake-csi, but for the guest's third piece of work: then the kernel panics.
 const PANICS: &str = r#"
 command = ["/bin/sh", "-c", """
@@ -244,7 +248,8 @@ fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
     }
     let ended = guests()
         .file("driver.toml", PANICS)
-        .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery::pod_deleted")
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out")
+        .args(THREE_CASES)
         .run();
     assert_eq!(ended.code, Some(1), "{}", ended.told());
     let cases = ended.results().cases();
@@ -391,10 +396,8 @@ fn a_guest_that_is_killed_is_replaced() {
         return;
     }
     let (name, mark) = Residue::mark();
-    let (run, directory) = guests()
-        .args("run --tier vm --jobs 1 --report out csi::publish csi::recovery::pod_deleted")
-        .env(name, &mark)
-        .start();
+    let (run, directory) =
+        guests().args("run --tier vm --jobs 1 --report out").args(THREE_CASES).env(name, &mark).start();
     // The first guest only looks around; what matters is that no guest's end is the run's.
     let results = directory.path().join("out/cases/csi::publish::read_only_claim_cannot_be_written");
     let deadline = Instant::now() + PATIENCE;

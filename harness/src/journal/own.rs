@@ -87,6 +87,17 @@ impl Own {
         }
     }
 
+    /// What is a link now and was none, the topmost only. The node never puts a link in the place of what it made.
+    pub(super) fn linked(&self) -> Vec<PathBuf> {
+        let mut linked: Vec<PathBuf> = Vec::new();
+        for (path, _) in self.changes().into_iter().filter(|(_, how)| *how == Meddling::Link) {
+            if !linked.iter().any(|top| path.starts_with(top)) {
+                linked.push(path);
+            }
+        }
+        linked
+    }
+
     /// Takes what there is now as it is: what a call has done is judged with the call, and what a case does is its own.
     pub(super) fn accept(&mut self) {
         for (path, _) in self.changes() {

@@ -205,7 +205,32 @@ impl State {
             Others::Elsewhere if touched.path == work.path => true,
             Others::Elsewhere | Others::Here => touched.path.ends_with("/vol_data.json"),
         });
+        touched.extend(self.linked_elsewhere(flight, end, meanwhile, &touched));
         touched
+    }
+
+    /// What else of the node's became a link during a call, such as the directory of another volume.
+    fn linked_elsewhere(
+        &self,
+        flight: &Flight,
+        end: &RpcEnd,
+        meanwhile: &[TraceLine],
+        known: &[Touched],
+    ) -> Vec<Touched> {
+        let is_free = |line: &TraceLine| matches!(line.event, Event::Case(_) | Event::Disturbed(_));
+        if self.is_by_hand || self.node_is_dead || meanwhile.iter().any(is_free) {
+            return Vec::new();
+        }
+        let linked = self.own.linked().into_iter().map(|path| path.to_string_lossy().into_owned());
+        let new = linked.filter(|path| !known.iter().any(|known| Path::new(path).starts_with(&known.path)));
+        let touched = |path| Touched {
+            method: flight.method.clone(),
+            id: end.id,
+            path,
+            how: Touch::Linked,
+            named: false,
+        };
+        new.map(touched).collect()
     }
 
     /// Records a look, if an overdue announcement is missing, and which of the node's files were changed by another

@@ -467,6 +467,35 @@ fn change_with_a_reason_is_no_stray() {
 }
 
 #[test]
+fn link_in_the_place_of_another_volume_is_named_with_the_call() {
+    let touched = |disturbed: bool| {
+        let (scratch, journal, record) = with_record();
+        let target = scratch.path().join("pods/uid/volumes/kubernetes.io~csi/other/mount");
+        let req = json!({ "volumeId": "v", "targetPath": target });
+        let other = journal.rpc_start("NodeGetCapabilities", json!({}), None);
+        let call = journal.rpc_start("NodePublishVolume", req, None);
+        if disturbed {
+            journal.record(Event::Case(event::Step { action: "damage".into(), on: String::new(), at: None }));
+        }
+        std::fs::remove_file(&record).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &record).unwrap();
+        journal.rpc_end(call, ok());
+        journal.rpc_end(other, ok());
+        let lines = journal.trace().into_iter();
+        let touched = lines.filter_map(|line| match line.event {
+            Event::Touched(touched) => {
+                Some((touched.id, touched.how, touched.path == record.to_str().unwrap()))
+            }
+            _ => None,
+        });
+        (call, touched.collect::<Vec<_>>())
+    };
+    let (call, found) = touched(false);
+    assert_eq!(found, [(call, event::Touch::Linked, true)]);
+    assert_eq!(touched(true).1, []);
+}
+
+#[test]
 fn driver_that_covers_or_takes_away_the_nodes_root_has_no_excuse() {
     let (journal, kernel) = journal();
     let req = json!({"volumeId": "handle-data", "targetPath": TARGET});
