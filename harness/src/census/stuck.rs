@@ -16,6 +16,17 @@ pub struct Stuck {
     asleep: Option<String>,
 }
 
+impl Stuck {
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether a signal has stopped it, so that it waits for no processor and for no disk.
+    pub fn is_stopped(&self) -> bool {
+        self.asleep.is_none()
+    }
+}
+
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, pid, asleep } = self;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use harness::census::{self, Stuck};
 use harness::facts;
 use harness::journal::Journal;
 use harness::load::{self, Late};
@@ -92,8 +93,8 @@ impl Bed {
             method = self.silence(journal) => Why::Unanswered(method),
             late = self.idle_for_too_long(journal) => match late {
                 Some(_) if fails_by_itself(&journal.since(begin)) => Why::Over,
-                Some(late) => Why::Overloaded(late),
-                None => {
+                Some(late) if !self.is_stopped() => Why::Overloaded(late),
+                _ => {
                     self.note_unanswered(journal);
                     Why::Over
                 }
@@ -135,6 +136,14 @@ impl Bed {
     pub(super) async fn dead_end(&self, journal: &Journal) -> DeadEnd {
         let known = self.known_dead_ends.union(&self.made.dead_ends.borrow()).cloned().collect();
         Following::new(journal.clone(), Search::new(known)).dead_end().await
+    }
+
+    /// Whether a process of the sandbox was stopped, and not by the case: on a machine with less load it would not go on
+    /// either.
+    fn is_stopped(&self) -> bool {
+        let hung = self.made.hung.borrow();
+        let is_the_cases = |stuck: &Stuck| hung.iter().any(|process| process.pid == stuck.pid());
+        census::stuck().iter().any(|stuck| stuck.is_stopped() && !is_the_cases(stuck))
     }
 
     /// Returns when no call was under way for too long, or all the time is over that a case has for one wait; with
