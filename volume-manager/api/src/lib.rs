@@ -12,6 +12,7 @@ pub mod error;
 pub mod follow;
 pub mod group_snapshot;
 pub mod kept_tokens;
+pub mod lookup;
 pub mod names;
 pub mod node;
 pub mod object;

@@ -1,4 +1,4 @@
-//! What one change costs each controller, and the API in memory, among 1,000, 10,000 and 100,000 claims with all that
+//! What one change costs each controller, and the API in memory, among 100 to 100,000 claims with all that
 //! belongs to them: `cargo xtask bench cluster`.
 //!
 //! The clock stands still while there is work, so the times are those of the work. The driver does at once what it is
@@ -34,7 +34,7 @@ type Growing = Vec<(usize, Vec<f64>)>;
 
 fn main() {
     let program = Program::start();
-    let sizes: &[usize] = if program.is_short() { &[100, 1000] } else { &[1000, 10_000, 100_000] };
+    let sizes: &[usize] = if program.is_short() { &[100, 1000] } else { &[100, 1000, 10_000, 100_000] };
     let rounds = program.rounds(51);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let all = runtime.expect("a runtime needs nothing").block_on(measure_all(sizes, rounds));

@@ -8,10 +8,11 @@
 mod matching;
 mod offers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::clock::Clock;
+use api::lookup::Lookup;
 use api::names::Namespaced;
 use api::storage::ClaimReference;
 use api::timely::Timely;
@@ -60,7 +61,7 @@ struct Seen {
     /// The claims without a volume.
     unbound: Unbound,
     /// The claims that ask for a volume by its name, or have it.
-    by_volume: BTreeMap<String, BTreeSet<Key>>,
+    by_volume: Lookup<String, BTreeSet<Key>>,
 }
 
 #[async_trait]
@@ -352,7 +353,7 @@ impl Seen {
             }
         }
         if let Some(claim) = after.filter(|claim| !claim.spec.volume.is_empty()) {
-            self.by_volume.entry(claim.spec.volume.clone()).or_default().insert(claim.key());
+            self.by_volume.get_or_default(claim.spec.volume.clone()).insert(claim.key());
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::lookup::Lookup;
 use api::{ApiSource, Key, Notification, Object, Reference, Severity};
 
 use crate::Trouble;
@@ -12,7 +13,7 @@ use crate::Trouble;
 pub(crate) struct Events {
     api: Arc<dyn ApiSource>,
     /// The last message about an object for each reason.
-    last: Mutex<BTreeMap<Key, BTreeMap<String, String>>>,
+    last: Mutex<Lookup<Key, BTreeMap<String, String>>>,
 }
 
 impl Events {
@@ -30,7 +31,7 @@ impl Events {
     ) -> Result<(), Trouble> {
         let message = message.into();
         let key = Key { kind: about.kind, namespace: about.namespace.clone(), name: about.name.clone() };
-        let before = self.last().entry(key.clone()).or_default().insert(reason.to_owned(), message.clone());
+        let before = self.last().get_or_default(key.clone()).insert(reason.to_owned(), message.clone());
         if before.as_ref() == Some(&message) {
             return Ok(());
         }
@@ -47,7 +48,7 @@ impl Events {
         self.last().remove(key);
     }
 
-    fn last(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeMap<String, String>>> {
+    fn last(&self) -> MutexGuard<'_, Lookup<Key, BTreeMap<String, String>>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::clock::Clock;
+use api::lookup::Lookup;
 use api::timely::Timely;
 use api::{ApiSource, Claim, Class, Key, Kind, Object, Patch, PatchBody, Pod, Resource};
 use async_trait::async_trait;
@@ -31,7 +32,7 @@ impl Placement {
 struct Hands {
     api: Arc<dyn ApiSource>,
     /// The pods that use a claim, by their names, and the node of each.
-    pods: Mutex<BTreeMap<Key, BTreeMap<String, String>>>,
+    pods: Mutex<Lookup<Key, BTreeMap<String, String>>>,
 }
 
 #[async_trait]
@@ -55,7 +56,7 @@ impl Reconciler for Hands {
         match after {
             Some(Object::Pod(pod)) if !pod.node.is_empty() => {
                 for claim in claims(pod) {
-                    pods.entry(claim).or_default().insert(pod.meta.name.clone(), pod.node.clone());
+                    pods.get_or_default(claim).insert(pod.meta.name.clone(), pod.node.clone());
                 }
                 claims(pod).collect()
             }

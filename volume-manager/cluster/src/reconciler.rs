@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::clock::{Clock, Instant};
 use api::follow::{Following, News};
+use api::lookup::Lookup;
 use api::{ApiSource, Key, Kind, Object};
 use async_trait::async_trait;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -55,7 +56,7 @@ impl Running {
             clock,
             queue: Queue::new(pauses),
             unheard: BTreeSet::new(),
-            known: BTreeMap::new(),
+            known: Lookup::default(),
             missed: BTreeMap::new(),
             tasks: JoinSet::new(),
             sender,
@@ -83,7 +84,7 @@ struct Controller<R> {
     /// that went before its kind was followed, would never come.
     unheard: BTreeSet<Kind>,
     /// Every object of the kinds that are followed, as it was last heard of.
-    known: BTreeMap<Key, Object>,
+    known: Lookup<Key, Object>,
     /// The object that a look could not do without: the look is repeated when that appears, changes or goes.
     missed: BTreeMap<Key, BTreeSet<Key>>,
     tasks: JoinSet<()>,
@@ -134,8 +135,8 @@ impl<R: Reconciler> Controller<R> {
             }
             News::Only(there) => {
                 self.unheard.remove(&kind);
-                let of_kind = self.known.keys().filter(|key| key.kind == kind);
-                let gone: Vec<Key> = of_kind.filter(|key| !there.contains(*key)).cloned().collect();
+                let gone = self.known.keys(|key| key.kind == kind && !there.contains(key));
+                let gone: Vec<Key> = gone.into_iter().cloned().collect();
                 for key in gone {
                     let before = self.known.remove(&key);
                     self.look_at(before.as_ref(), None);

@@ -1,13 +1,14 @@
 //! The objects that refer to another one, as they were last heard of: found without a look at all others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use api::lookup::Lookup;
 use api::{Key, Kind, Object};
 
 /// The referring objects of each object that is referred to.
 #[derive(Debug, Default)]
-pub(crate) struct References(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
+pub(crate) struct References(Mutex<Lookup<Key, BTreeSet<Key>>>);
 
 impl References {
     /// Takes in a change of an object, which referred to `before` and refers to `after` now.
@@ -27,7 +28,7 @@ impl References {
             }
         }
         for to in after {
-            all.entry(to).or_default().insert(object.clone());
+            all.get_or_default(to).insert(object.clone());
         }
     }
 
@@ -49,7 +50,7 @@ impl References {
 
     /// Whether an object refers to one.
     pub(crate) fn has(&self, object: &Key) -> bool {
-        self.lock().contains_key(object)
+        self.lock().contains(object)
     }
 
     /// Whether an object other than `than` refers to one.
@@ -57,7 +58,7 @@ impl References {
         self.lock().get(object).into_iter().flatten().any(|from| from != than)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
+    fn lock(&self) -> MutexGuard<'_, Lookup<Key, BTreeSet<Key>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

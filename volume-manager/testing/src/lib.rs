@@ -2,6 +2,7 @@
 //! that only lists the operations on its volumes. The simulation keeps its objects in the same [`Store`].
 
 mod memory_api;
+mod objects;
 pub mod pipe;
 mod scripted_driver;
 mod store;

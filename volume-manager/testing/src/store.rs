@@ -1,15 +1,16 @@
 //! Objects by key, their versions, and who watches them, as an API server keeps them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{ApiError, Change, Key, Kind, Object, Patch, Resource, Watch};
 use tokio::sync::mpsc;
 
+use crate::objects::Objects;
+
 /// The objects of an API. `W` identifies the client of a watch.
 #[derive(Debug)]
 pub struct Store<W = ()> {
-    objects: BTreeMap<Key, Object>,
+    objects: Objects,
     watchers: Vec<Watcher<W>>,
     version: u64,
 }
@@ -23,7 +24,7 @@ struct Watcher<W> {
 
 impl<W> Default for Store<W> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), watchers: Vec::new(), version: 0 }
+        Self { objects: Objects::default(), watchers: Vec::new(), version: 0 }
     }
 }
 
@@ -33,7 +34,7 @@ impl<W> Store<W> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.objects.len() == 0
     }
 
     /// # Errors
@@ -49,15 +50,12 @@ impl<W> Store<W> {
 
     /// All objects of a kind, in the order of their keys.
     pub fn list(&self, kind: Kind) -> Vec<Object> {
-        let objects = self.objects.range(Key::cluster(kind, "")..).take_while(|(key, _)| key.kind == kind);
-        objects.map(|(_, object)| object.clone()).collect()
+        self.objects.list(kind)
     }
 
     /// The objects of a kind in a namespace, in the order of their keys.
     pub fn list_in(&self, kind: Kind, namespace: &str) -> Vec<Object> {
-        let is_in = |key: &Key| key.kind == kind && key.namespace == namespace;
-        let objects = self.objects.range(Key::namespaced(kind, namespace, "")..);
-        objects.take_while(|(key, _)| is_in(key)).map(|(_, object)| object.clone()).collect()
+        self.objects.list_in(kind, namespace)
     }
 
     /// All objects of a kind and every change from now on.
@@ -81,7 +79,7 @@ impl<W> Store<W> {
     pub fn put(&mut self, mut object: Object) -> (bool, Object) {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
-        let replaced = self.objects.insert(object.key(), object.clone());
+        let replaced = self.objects.insert(object.clone());
         self.notify(object.kind(), &Change::Applied(object.clone()));
         (replaced.is_none(), object)
     }
@@ -101,7 +99,7 @@ impl<W> Store<W> {
     /// # Errors
     /// A conflict when there is such an object.
     pub fn expect_absent(&self, key: &Key) -> Result<(), ApiError> {
-        match self.objects.contains_key(key) {
+        match self.objects.get(key).is_some() {
             true => Err(ApiError::Conflict { key: key.clone(), reason: "it exists already".to_owned() }),
             false => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::lookup::Lookup;
 use api::names::Namespaced;
 use api::{AccessMode, Bytes, Claim, Volume, VolumeMode};
 
@@ -12,7 +13,7 @@ pub(super) struct Volumes {
     /// The free volumes of each class and shape.
     free: BTreeMap<String, BTreeMap<Shape, Shelf>>,
     /// The volumes that name a claim.
-    named: BTreeMap<Namespaced, BTreeMap<String, Arc<Volume>>>,
+    named: Lookup<Namespaced, BTreeMap<String, Arc<Volume>>>,
 }
 
 /// What decides, besides class, size, labels and nodes, whether a volume can serve a claim.
@@ -101,7 +102,7 @@ impl Volumes {
         let Some(volume) = after else { return };
         match &volume.claim {
             Some(reference) => {
-                let named = self.named.entry(reference.claim.clone()).or_default();
+                let named = self.named.get_or_default(reference.claim.clone());
                 named.insert(volume.meta.name.clone(), Arc::clone(volume));
             }
             None => {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::lookup::Lookup;
 use api::{Bytes, Claim, Key, Resource, Volume};
 
 use super::matching::{fits, is_reachable};
@@ -14,13 +15,13 @@ pub(super) struct Unbound {
     /// The claims of each class, by the size that they ask for.
     claims: BTreeMap<String, BTreeMap<(Bytes, Key), Arc<Claim>>>,
     /// The free volumes that are offered to a claim, by name.
-    offers: BTreeMap<String, (Key, Arc<Volume>)>,
+    offers: Lookup<String, (Key, Arc<Volume>)>,
     /// The names of the volumes that each claim is offered.
-    offered: BTreeMap<Key, BTreeSet<String>>,
+    offered: Lookup<Key, BTreeSet<String>>,
     /// The classes whose claims wait for a node.
     waiting: BTreeSet<String>,
     /// The labels of the nodes.
-    nodes: BTreeMap<String, BTreeMap<String, String>>,
+    nodes: Lookup<String, BTreeMap<String, String>>,
 }
 
 impl Unbound {
@@ -95,7 +96,7 @@ impl Unbound {
         let claims = self.claims.get(&volume.class)?.iter().rev();
         let mut small_enough = claims.skip_while(|((request, _), _)| *request > volume.capacity);
         let (_, key) = small_enough.find(|(_, claim)| self.takes(claim, volume))?.0.clone();
-        self.offered.entry(key.clone()).or_default().insert(volume.meta.name.clone());
+        self.offered.get_or_default(key.clone()).insert(volume.meta.name.clone());
         self.offers.insert(volume.meta.name.clone(), (key.clone(), Arc::clone(volume)));
         Some(key)
     }

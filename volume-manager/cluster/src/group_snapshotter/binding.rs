@@ -1,10 +1,10 @@
 //! Group snapshots and their contents are bound: each names the other. Contents are made for groups of claims, and the
 //! group snapshot says what has become of its content.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::group_snapshot::{GroupContentSource, GroupSnapshotStatus, GroupSource};
+use api::lookup::Lookup;
 use api::{
     ApiSource, GroupSnapshot, GroupSnapshotContent, Key, Kind, Object, Patch, PatchBody, PersistentSource,
     Reference, Resource, Severity,
@@ -23,7 +23,7 @@ pub(super) struct Hands {
     pub(super) api: Arc<dyn ApiSource>,
     events: Events,
     /// The volume of each driver and handle.
-    volumes: Mutex<BTreeMap<(String, String), String>>,
+    volumes: Mutex<Lookup<(String, String), String>>,
 }
 
 #[async_trait]
@@ -46,7 +46,7 @@ impl Reconciler for Hands {
                 let mut volumes = self.volumes();
                 before.and_then(handle).iter().for_each(|handle| _ = volumes.remove(handle));
                 let after = after.and_then(|after| Some((handle(after)?, after.meta().name.clone())));
-                volumes.extend(after);
+                after.into_iter().for_each(|(handle, name)| _ = volumes.insert(handle, name));
                 Vec::new()
             }
             _ => Vec::new(),
@@ -107,7 +107,7 @@ impl Hands {
         Self { events: Events::new(Arc::clone(&api)), api, volumes: Mutex::default() }
     }
 
-    fn volumes(&self) -> MutexGuard<'_, BTreeMap<(String, String), String>> {
+    fn volumes(&self) -> MutexGuard<'_, Lookup<(String, String), String>> {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

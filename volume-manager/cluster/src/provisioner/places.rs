@@ -32,14 +32,14 @@ struct Parts {
 impl Places {
     /// Takes in a change of a node or of its drivers. Other objects say nothing of places.
     pub(super) fn replace(&self, driver: &str, before: Option<&Object>, after: Option<&Object>) {
-        let Some(object) = after.or(before) else { return };
+        let Some(object @ (Object::Node(_) | Object::CsiNode(_))) = after.or(before) else { return };
         let name = &object.meta().name;
         let mut known = self.lock();
         let mut parts = known.nodes.get(name).cloned().unwrap_or_default();
         match object {
             Object::Node(node) => parts.labels = after.map(|_| node.meta.labels.clone()),
             Object::CsiNode(node) => parts.keys = after.map(|_| keys(node, driver)).unwrap_or_default(),
-            _ => return,
+            _ => {}
         }
         known.put(name, parts);
     }
