@@ -16,31 +16,35 @@ pub(super) static CREATED: Rule = Rule {
     id: "DRV-010",
     sentence: "creating a volume again by its name and with the same request gives the same volume",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(|books, line, report| again(books, line, report, "CreateVolume")),
+    check: Checked::Each(|books, line, report| judge_repeated_call(books, line, report, "CreateVolume")),
 };
 
 pub(super) static DELETED: Rule = Rule {
     id: "DRV-020",
     sentence: "deleting a volume that is not there is OK",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(|books, line, report| again(books, line, report, "DeleteVolume")),
+    check: Checked::Each(|books, line, report| judge_repeated_call(books, line, report, "DeleteVolume")),
 };
 
 pub(super) static ATTACHED: Rule = Rule {
     id: "DRV-030",
     sentence: "publishing a volume to a node again gives the same publish context",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(|books, line, report| again(books, line, report, "ControllerPublishVolume")),
+    check: Checked::Each(|books, line, report| {
+        judge_repeated_call(books, line, report, "ControllerPublishVolume")
+    }),
 };
 
 pub(super) static DETACHED: Rule = Rule {
     id: "DRV-034",
     sentence: "unpublishing from a node again is OK, and so is unpublishing from all nodes at once",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(|books, line, report| again(books, line, report, "ControllerUnpublishVolume")),
+    check: Checked::Each(|books, line, report| {
+        judge_repeated_call(books, line, report, "ControllerUnpublishVolume")
+    }),
 };
 
-fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static str) {
+fn judge_repeated_call(books: &Books, line: &TraceLine, report: &mut Report, method: &'static str) {
     let Some((call, end)) = answered(books, line, method).filter(|(_, end)| was_made_twice(end)) else {
         return;
     };
@@ -107,8 +111,8 @@ struct Repeated {
     done: BTreeMap<(String, String), Value>,
     /// The requests of the calls under way.
     calls: BTreeMap<u64, Value>,
-    /// The calls under way that repeat one of `done`, by volume and path. Calls without an end may be any number, and few
-    /// of them are here.
+    /// The calls under way that repeat one of `done`, by volume and path. Only those: a trace may have any number of calls
+    /// without an end.
     repeats: BTreeMap<(String, String), BTreeSet<u64>>,
 }
 
@@ -128,7 +132,7 @@ impl Repeated {
         } else if self.undoing.contains(&start.method.as_str()) {
             let (volume, path) = key(start.request(), self.path_field);
             if path.is_empty() {
-                self.forget(|(of, _)| *of == volume);
+                self.forget_ended(|(of, _)| *of == volume);
             } else {
                 let key = (volume, path);
                 self.done.remove(&key);
@@ -156,7 +160,7 @@ impl Repeated {
     }
 
     /// Forgets calls whose effect has ended: a later call does not repeat them, nor does one that is under way.
-    fn forget(&mut self, ended: impl Fn(&(String, String)) -> bool) {
+    fn forget_ended(&mut self, ended: impl Fn(&(String, String)) -> bool) {
         let stays = |key: &(String, String)| {
             work::add();
             !ended(key)
@@ -175,9 +179,9 @@ impl Check for Repeated {
         match &line.event {
             Event::RpcStart(start) => self.started(start),
             Event::RpcEnd(end) => self.ended(end, report),
-            // Gone behind the driver's back, or by its own hand: to be done anew, which may fail.
-            Event::MountDel(gone) => self.forget(|(_, path)| *path == gone.target),
-            Event::Process(edge) if edge.who == Role::Driver => self.forget(|_| true),
+            // Whoever removed the mount: a later call has to mount anew, which may fail.
+            Event::MountDel(gone) => self.forget_ended(|(_, path)| *path == gone.target),
+            Event::Process(edge) if edge.who == Role::Driver => self.forget_ended(|_| true),
             _ => {}
         }
     }
@@ -196,7 +200,7 @@ mod tests {
     const TWICE: &str = "code= delay=0 after=0 forward=false hang=false duplicate=true";
 
     #[test]
-    fn the_second_answer_is_the_first() {
+    fn different_answer_to_a_repeated_call_is_broken() {
         let rules = [
             (&CREATED, "CreateVolume {\"name\":\"n\"}"),
             (&DELETED, "DeleteVolume {\"volumeId\":\"v\"}"),
@@ -207,24 +211,24 @@ mod tests {
             let answered = |code: &str, injected: &str| format!("calls {call} {{}} {code} {injected}");
             keeps(rule, &answered("OK", TWICE), &[]);
             keeps(rule, &answered("Unavailable", TWICE), &[]);
-            // A call that was made once: whether it repeats an earlier one is not known.
+            // The proxy made this call once, so it may be the first.
             passes_over(rule, &answered("NotFound", ""), &[]);
-            // Here it was not the driver who answered.
+            // The proxy answered in the driver's place.
             passes_over(rule, &answered("Internal", "code=Internal delay=0 hang=false duplicate=true"), &[]);
             breaks(rule, "the same call was refused the second time", &answered("NotFound", TWICE), &[]);
             let otherwise = format!("{TWICE} answers=differ");
             let cause = "the same call was answered otherwise the second time";
             breaks(rule, cause, &answered("OK", &otherwise), &[]);
-            // The words of the driver excuse nothing.
+            // `first=Internal` in an id that the driver chose is not the code of its first answer.
             let forged = format!("{TWICE} answers=differ in volume.volumeId: \"first=Internal\", then \"v\"");
             breaks(rule, cause, &answered("OK", &forged), &[]);
-            // Refused both times is answered alike.
+            // The same refusal twice is the same answer.
             passes_over(rule, &answered("InvalidArgument", &format!("{TWICE} first=InvalidArgument")), &[]);
         }
     }
 
     #[test]
-    fn staging_and_publishing_again_is_ok() {
+    fn refused_repetition_of_stage_or_publish_is_broken() {
         let read_only = r#"{"readonly":true}"#;
         let secrets = r#"{"secrets":{"key":"***"}}"#;
         for (rule, cause, call, undo) in [
@@ -247,9 +251,9 @@ mod tests {
             ] {
                 passes_over(rule, &again(ended, "Internal"), &[]);
             }
-            // While it is being undone, the order of the two calls at the driver is not known.
+            // The call that undoes it began before the end: it may have reached the driver first.
             passes_over(rule, &format!("{call}\n{call} begins\n{undo} begins\n{call} ends Internal"), &[]);
-            // Two at once are no repetition.
+            // Two calls at once are no repetition.
             passes_over(rule, &format!("{call} begins\n{call} begins\n{call} ends Internal"), &[]);
 
             breaks(rule, cause, &again("", "Internal"), &[]);
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_went_away_is_made_anew() {
+    fn publish_after_its_mount_is_gone_is_no_repetition() {
         let gone = "mount target:v1/a\npublish v1 a\numount target:v1/a\npublish v1 a Internal";
         passes_over(&PUBLISHED, gone, &[]);
         let elsewhere = "mount target:v1/b\npublish v1 a\numount target:v1/b\npublish v1 a Internal";

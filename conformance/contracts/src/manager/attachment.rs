@@ -8,7 +8,7 @@ use crate::event::{ApiChange, Client, Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::damage::is_unknowable;
+use super::damage::is_unidentifiable;
 use super::staging::handle;
 
 const ATTACHMENT: ObjectKind = ObjectKind::Attachment;
@@ -131,7 +131,7 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
 pub fn may_be_here(books: &Books, volume: &str) -> bool {
     let known = books.volume(volume).into_iter();
     let mut paths = known.flat_map(|known| known.staged.keys().chain(known.published.keys()));
-    paths.any(|path| !is_unknowable(books, volume, path))
+    paths.any(|path| !is_unidentifiable(books, volume, path))
 }
 
 fn change_of(line: &TraceLine, kind: ObjectKind, so: impl Fn(&ApiChange) -> bool) -> Option<&ApiChange> {
@@ -206,7 +206,7 @@ fn single_pod(books: &Books, line: &TraceLine, report: &mut Report) {
     report.tried();
     let target = start.request().target_path();
     let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
-    let other = targets.find(|other| *other != target && !is_unknowable(books, volume, other));
+    let other = targets.find(|other| *other != target && !is_unidentifiable(books, volume, other));
     if let Some(other) = other {
         report.broken(&start.method, "published for a second pod", other.as_str());
     }

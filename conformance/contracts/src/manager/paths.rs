@@ -5,7 +5,7 @@ use crate::event::{Effect, EffectKind, Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
 
-use super::damage::is_unknowable;
+use super::damage::is_unidentifiable;
 
 pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
     id: "INV-048",
@@ -142,8 +142,8 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
     let remaining = books.entries.keys().filter(|path| belongs_to_a_volume(path));
     // A driver that does not stage leaves an empty directory behind, as the kubelet does.
     let tolerated = |path: &str| books.stages == Some(false) && is_staging_tree(path);
-    let unknowable = unknowable_directories(books);
-    let stays = |path: &str| tolerated(path) || unknowable.iter().any(|dir| path.starts_with(dir));
+    let unidentifiable = unidentifiable_directories(books);
+    let stays = |path: &str| tolerated(path) || unidentifiable.iter().any(|dir| path.starts_with(dir));
     if let Some(path) = remaining.into_iter().find(|path| !stays(path)) {
         report.broken("", "something of a volume was left in the manager's tree", path.as_str());
     }
@@ -151,15 +151,15 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
 
 /// The directories of targets that cannot be identified, or never could: a record may be damaged before the driver
 /// was called.
-fn unknowable_directories(books: &Books) -> Vec<&str> {
+fn unidentifiable_directories(books: &Books) -> Vec<&str> {
     let of_no_object = |dir: &&str| match Place::of(&format!("{dir}/mount")) {
         Some(Place::Target(of)) => books.object(ObjectKind::Volume, of.inner).is_none(),
         _ => false,
     };
     let damaged = books.damaged.iter().map(|record| parent(record)).filter(of_no_object);
     let targets = books.volumes.iter().flat_map(|(volume, known)| {
-        let unknowable = move |target: &&String| is_unknowable(books, volume, target);
-        known.published.keys().filter(unknowable)
+        let unidentifiable = move |target: &&String| is_unidentifiable(books, volume, target);
+        known.published.keys().filter(unidentifiable)
     });
     targets.map(|target| parent(target)).chain(damaged).collect()
 }

@@ -89,7 +89,7 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
         let Event::Operation(edge) = &line.event else { return };
         let Some(volume) = handle(&edge.volume) else { return };
         // The node may know only older objects.
-        if books.slow_api || books.deaf {
+        if books.slow_api || books.misses_node_changes {
             return;
         }
         if edge.edge != Edge::Start || edge.name != VERIFY || !must_be_attached(books, volume) {

@@ -6,7 +6,7 @@ use crate::event::{Edge, Event, OperationName, Recovery, Role, StateChange, Trac
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-use super::damage::is_unknowable;
+use super::damage::is_unidentifiable;
 
 /// Operations that take something away.
 const UNDOS: &[OperationName] =
@@ -104,18 +104,18 @@ fn undone_without_attachment(books: &Books, rest: &Rest, report: &mut Report) {
             continue;
         }
         report.tried();
-        let knowable = |path: &&String| !is_unknowable(books, volume, path);
+        let identifiable = |path: &&String| !is_unidentifiable(books, volume, path);
         let of_a_pod = |target: &&String| {
             Place::of(target).and_then(Place::pod).is_some_and(|pod| rest.pods.contains(pod))
         };
-        let mut targets = known.published.keys().filter(knowable);
+        let mut targets = known.published.keys().filter(identifiable);
         if let Some(target) = targets.find(|target| !of_a_pod(target)) {
             report.broken(
                 "NodeUnpublishVolume",
                 "a target of a volume taken by force was not unpublished",
                 target,
             );
-        } else if rest.pods.is_empty() && known.staged.keys().any(|path| knowable(&path)) {
+        } else if rest.pods.is_empty() && known.staged.keys().any(|path| identifiable(&path)) {
             report.broken("NodeUnstageVolume", "a volume taken by force was not unstaged", volume);
         }
     }

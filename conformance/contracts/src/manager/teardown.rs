@@ -6,7 +6,7 @@ use crate::event::{Awaited, Edge, Event, OperationEdge, OperationName, PodPhase,
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-use super::damage::{has_damaged_record, is_unknowable};
+use super::damage::{has_damaged_record, is_unidentifiable};
 
 pub(super) static UNSTAGE_LAST: Rule = Rule {
     id: "INV-003",
@@ -23,7 +23,7 @@ fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
     report.tried();
     let volume = start.request().volume_id();
     let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
-    if let Some(target) = targets.find(|target| !is_unknowable(books, volume, target)) {
+    if let Some(target) = targets.find(|target| !is_unidentifiable(books, volume, target)) {
         report.broken(&start.method, "unstaged before its last target was unpublished", target.as_str());
     } else if let Some(call) = books.in_flight(volume, "NodePublishVolume").next() {
         report.broken(&start.method, "unstaged while it was being published", call.target());
@@ -42,8 +42,8 @@ fn every_publish_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
         if !known.publish_requests.is_empty() {
             report.tried();
         }
-        let knowable = |target: &&String| !is_unknowable(books, volume, target);
-        for target in known.published.keys().filter(knowable) {
+        let identifiable = |target: &&String| !is_unidentifiable(books, volume, target);
+        for target in known.published.keys().filter(identifiable) {
             // A target that is not ours belongs to no pod we know: it is wanted while any pod is.
             let wanted = match Place::of(target).and_then(Place::pod) {
                 Some(pod) => rest.pods.contains(pod),
@@ -76,7 +76,7 @@ fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
         if known.stage_request.is_some() {
             report.tried();
         }
-        if known.staged.keys().any(|path| !is_unknowable(books, volume, path)) {
+        if known.staged.keys().any(|path| !is_unidentifiable(books, volume, path)) {
             report.broken("NodeUnstageVolume", "a volume that no pod uses was not unstaged", volume);
         }
     }

@@ -9,7 +9,7 @@ use crate::rule::books::{Progress, is_unknown};
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::damage::{has_damaged_record, is_unknowable};
+use super::damage::{has_damaged_record, is_unidentifiable};
 use super::staging::{handle, pod_and_handle};
 
 /// Operations that do something for a pod.
@@ -44,8 +44,8 @@ fn directories_stay(books: &Books, effect: &Effect, report: &mut Report) {
         for (path, _) in steps.filter(|(_, progress)| **progress == Progress::Uncertain) {
             report.tried();
             let undoing = books.methods_in_flight(volume).any(|method| method.contains("Un"));
-            let knowable = !is_unknowable(books, volume, path);
-            if knowable && !undoing && (effect.path == *path || effect.path == parent(path)) {
+            let identifiable = !is_unidentifiable(books, volume, path);
+            if identifiable && !undoing && (effect.path == *path || effect.path == parent(path)) {
                 report.broken("", "a directory of an uncertain step was removed", effect.path.as_str());
             }
         }
@@ -169,7 +169,7 @@ fn never_forgotten(books: &Books, line: &TraceLine, report: &mut Report) {
         }
     } else if let Some(volume) = change.key.strip_prefix("volume ").and_then(handle)
         && let Some(known) = books.volume(volume)
-        && known.staged.keys().any(|path| !is_unknowable(books, volume, path))
+        && known.staged.keys().any(|path| !is_unidentifiable(books, volume, path))
     {
         report.broken("", "a volume was forgotten while it may be staged", change.key.as_str());
     }

@@ -147,8 +147,8 @@ pub struct Books {
     pub damaged: BTreeSet<String>,
     /// The damaged records that are missing altogether.
     pub lost: BTreeSet<String>,
-    /// Whether the node hears nothing of its own object.
-    pub deaf: bool,
+    /// Whether the node is not told of changes of its Node object.
+    pub misses_node_changes: bool,
 }
 
 /// Codes after which a call may or may not have worked.
@@ -197,8 +197,8 @@ impl Books {
                 self.entries.remove(path);
                 self.lost.insert(path.clone());
             }
-            Disturbance::KindUnheard { kind: ObjectKind::Node } => self.deaf = true,
-            Disturbance::KindHeard { kind: ObjectKind::Node } => self.deaf = false,
+            Disturbance::KindUnheard { kind: ObjectKind::Node } => self.misses_node_changes = true,
+            Disturbance::KindHeard { kind: ObjectKind::Node } => self.misses_node_changes = false,
             Disturbance::KindUnheard { .. }
             | Disturbance::KindHeard { .. }
             | Disturbance::MountDead { .. }

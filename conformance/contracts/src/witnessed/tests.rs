@@ -139,12 +139,12 @@ fn announcement_that_the_kernel_does_not_show_is_a_phantom() {
 }
 
 #[test]
-fn witness_that_names_nobody_leaves_it_open() {
+fn two_mounts_of_an_unnamed_process_are_one_of_the_node_and_one_of_the_driver() {
     let mut unnamed = mounted(TARGET, "driver");
     unnamed["unnamed"] = json!(true);
     let call =
         |more: Vec<Value>| irregular_in([vec![begins(1), unnamed.clone(), unnamed.clone()], more].concat());
-    // One of the two was the node's.
+    // The node announces one mount; the other is the driver's, whose call is under way.
     assert!(call(vec![announced("mount", TARGET), ends(1, "OK", false)]).is_empty());
     assert!(call(vec![ends(1, "OK", false)]).is_empty());
 }

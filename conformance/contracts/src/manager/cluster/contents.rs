@@ -10,7 +10,7 @@ use crate::rule::books::text;
 use crate::rule::{Books, Report};
 
 /// By the UID of a deleted snapshot: the names and UIDs of the claims that were being restored from it at its deletion.
-pub(super) type Restored = BTreeMap<String, BTreeSet<(String, String)>>;
+pub(super) type PendingRestores = BTreeMap<String, BTreeSet<(String, String)>>;
 
 /// A kind of contents, and its fields that refer to the snapshot or the group snapshot.
 pub(super) struct Contents {
@@ -24,20 +24,20 @@ pub(super) struct Contents {
 impl Contents {
     /// The content of the snapshot with this UID.
     pub(super) fn find<'a>(&self, books: &'a Books, uid: &str) -> Option<(&'a str, &'a Value)> {
-        books.objects_of(self.kind).find(|(_, body)| self.uid(body) == uid)
+        books.objects_of(self.kind).find(|(_, body)| self.snapshot_uid(body) == uid)
     }
 
-    fn uid<'a>(&self, body: &'a Value) -> &'a str {
+    fn snapshot_uid<'a>(&self, body: &'a Value) -> &'a str {
         text(&body["spec"][self.reference], "uid")
     }
 
-    /// Reports a content that is deleted while the driver has its snapshot. `taken` has the UIDs of the driver's
-    /// snapshots by handle.
+    /// Reports a content that is deleted while the driver still has its snapshot. `uids` has the UID of each snapshot that
+    /// the driver has, by handle.
     pub(super) fn judge_content_deletion(
         &self,
         books: &Books,
         change: &ApiChange,
-        taken: &BTreeMap<String, String>,
+        uids: &BTreeMap<String, String>,
         cause: &'static str,
         report: &mut Report,
     ) {
@@ -49,8 +49,8 @@ impl Contents {
             return;
         }
         report.tried();
-        let uid = self.uid(body);
-        if let Some((handle, _)) = taken.iter().find(|(_, taken)| *taken == uid) {
+        let uid = self.snapshot_uid(body);
+        if let Some((handle, _)) = uids.iter().find(|(_, taken)| *taken == uid) {
             report.broken("", cause, handle.as_str());
         }
     }
@@ -60,14 +60,14 @@ impl Contents {
         &self,
         books: &Books,
         (method, handle): (&str, &str),
-        restored: &Restored,
+        restores: &PendingRestores,
         cause: &'static str,
         report: &mut Report,
     ) {
         let mut contents = books.objects_of(self.kind);
         let content = contents.find(|(_, body)| text(&body["status"], self.handle) == handle);
         let Some((_, content)) = content else { return };
-        let Some(claims) = restored.get(self.uid(content)) else { return };
+        let Some(claims) = restores.get(self.snapshot_uid(content)) else { return };
         report.tried();
         if let Some((claim, _)) = claims.iter().find(|claim| is_pending(books, claim)) {
             report.broken(method, cause, claim.as_str());
@@ -86,7 +86,7 @@ pub(super) fn is_new_deletion(books: &Books, change: &ApiChange, kind: ObjectKin
     is_marked && !books.object(change.kind, &change.object).is_some_and(is_deleting)
 }
 
-/// Whether a claim that was pending is still pending; another claim may have its name now.
+/// Whether the claim with this name and UID is still pending: another claim may have the name now.
 fn is_pending(books: &Books, (name, uid): &(String, String)) -> bool {
     let claim = books.object(ObjectKind::Claim, name);
     claim.is_some_and(|claim| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::contents::{Contents, Restored, is_marked_as_being_created, is_new_deletion};
+use super::contents::{Contents, PendingRestores, is_marked_as_being_created, is_new_deletion};
 use super::{change_by_controller, handle, started};
 use crate::event::{Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
@@ -92,7 +92,7 @@ pub(in super::super) static NOT_WHILE_RESTORED: Rule = Rule {
 };
 
 #[derive(Default)]
-struct NotWhileRestored(Restored);
+struct NotWhileRestored(PendingRestores);
 
 impl Check for NotWhileRestored {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
