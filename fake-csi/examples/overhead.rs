@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 const CALLS: usize = 20_000;
 
-/// A service that answers with default messages.
+/// A service without work: it answers with default messages.
 #[derive(Debug)]
 struct Bare;
 
@@ -41,12 +41,12 @@ impl Identity for Bare {
 }
 
 fn main() -> anyhow::Result<()> {
-    let socket = std::env::args().nth(1).ok_or_else(|| anyhow::anyhow!("which socket?"))?;
+    let socket = std::env::args().nth(1).ok_or_else(|| anyhow::anyhow!("usage: overhead SOCKET"))?;
     let bare = std::env::temp_dir().join(format!("overhead-{}.sock", std::process::id()));
     serve_bare(&bare)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
-        // Taken in turns, so that a busy machine is as busy for one as for the other.
+        // In turns, so that other load on the machine slows both alike.
         let mut rows = Vec::new();
         for _ in 0..3 {
             rows.push(("bare tonic", measure(&bare).await?));
