@@ -17,9 +17,9 @@ use async_trait::async_trait;
 
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
-use crate::{AttachService, Trouble};
+use crate::{AttachService, ReconcileError};
 use decide::Asked;
-use task::Hands;
+use task::AttachReconciler;
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -70,13 +70,13 @@ impl Attacher {
     ) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
-        let hands = Hands::new(config, Arc::clone(&api), service);
-        Self { _running: Running::start(hands, api, clock, pauses) }
+        let reconciler = AttachReconciler::new(config, Arc::clone(&api), service);
+        Self { _running: Running::start(reconciler, api, clock, pauses) }
     }
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for AttachReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Attachment, Kind::Volume, Kind::CsiNode]
     }
@@ -106,7 +106,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         match key.kind {
             Kind::Volume => self.release(&key.name).await,
             _ => self.serve(&key.name).await,

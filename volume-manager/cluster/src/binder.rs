@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use crate::events::Events;
 use crate::found::find;
 use crate::reconciler::{PAUSES, Reconciler, Running};
-use crate::{Trouble, annotations};
+use crate::{ReconcileError, annotations};
 use matching::Volumes;
 use offers::Unbound;
 
@@ -41,14 +41,17 @@ impl Binder {
     /// Starts a binder on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands =
-            Hands { events: Events::new(Arc::clone(&api)), api: Arc::clone(&api), seen: Mutex::default() };
-        Self { _running: Running::start(hands, api, clock, PAUSES) }
+        let reconciler = BindReconciler {
+            events: Events::new(Arc::clone(&api)),
+            api: Arc::clone(&api),
+            seen: Mutex::default(),
+        };
+        Self { _running: Running::start(reconciler, api, clock, PAUSES) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct BindReconciler {
     api: Arc<dyn ApiSource>,
     events: Events,
     seen: Mutex<Seen>,
@@ -65,7 +68,7 @@ struct Seen {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for BindReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Volume, Kind::Class, Kind::Node, Kind::Claim]
     }
@@ -117,7 +120,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         match key.kind {
             Kind::Volume => self.volume(key).await,
             _ => self.claim(key).await,
@@ -125,7 +128,7 @@ impl Reconciler for Hands {
     }
 }
 
-impl Hands {
+impl BindReconciler {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,11 +139,11 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 
-    async fn claim(&self, key: &Key) -> Result<(), Trouble> {
+    async fn claim(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());
@@ -154,7 +157,7 @@ impl Hands {
     }
 
     /// A bound claim whose volume is gone, or is another's, is lost.
-    async fn look_after_bound(&self, claim: &Claim) -> Result<(), Trouble> {
+    async fn look_after_bound(&self, claim: &Claim) -> Result<(), ReconcileError> {
         let volume = find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &claim.spec.volume)).await?;
         let (reason, message) = match volume {
             None => {
@@ -176,7 +179,7 @@ impl Hands {
     }
 
     /// Binds a claim that asks for a volume by its name.
-    async fn bind_as_asked(&self, claim: &Claim) -> Result<(), Trouble> {
+    async fn bind_as_asked(&self, claim: &Claim) -> Result<(), ReconcileError> {
         let Some(volume) =
             find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &claim.spec.volume)).await?
         else {
@@ -202,7 +205,7 @@ impl Hands {
     }
 
     /// Finds a volume for a claim that leaves the choice, or asks for one to be made.
-    async fn choose(&self, claim: &Claim) -> Result<(), Trouble> {
+    async fn choose(&self, claim: &Claim) -> Result<(), ReconcileError> {
         let class = match &claim.spec.class {
             Some(name) if !name.is_empty() => {
                 find::<Class>(&*self.api, &Key::cluster(Kind::Class, name)).await?
@@ -230,7 +233,7 @@ impl Hands {
             if volume.claim.as_ref().is_none_or(|reference| is_named(&reference.claim, claim)) {
                 return self.bind(claim, &volume).await;
             }
-            return Err(Trouble::unfit(format!(
+            return Err(ReconcileError::unfit(format!(
                 "{:?} has just been taken by another claim",
                 volume.meta.name
             )));
@@ -259,7 +262,7 @@ impl Hands {
         }
     }
 
-    async fn default_class(&self) -> Result<Option<Arc<Class>>, Trouble> {
+    async fn default_class(&self) -> Result<Option<Arc<Class>>, ReconcileError> {
         let classes = api::list::<Class>(&*self.api).await?;
         let is_default = |class: &Arc<Class>| {
             class.meta.annotations.get(annotations::IS_DEFAULT_CLASS).is_some_and(|value| value == "true")
@@ -268,7 +271,7 @@ impl Hands {
         Ok(classes.into_iter().filter(is_default).max_by(|a, b| a.meta.created.cmp(&b.meta.created)))
     }
 
-    async fn set_class(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+    async fn set_class(&self, claim: &Claim, class: &Class) -> Result<(), ReconcileError> {
         let mut claim = claim.clone();
         claim.spec.class = Some(class.meta.name.clone());
         self.api.update(claim.into_object()).await?;
@@ -276,7 +279,7 @@ impl Hands {
     }
 
     /// Has the provisioner of the class make a volume.
-    async fn ask_for_one(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+    async fn ask_for_one(&self, claim: &Claim, class: &Class) -> Result<(), ReconcileError> {
         let provisioner = &class.provisioner;
         if claim.meta.annotations.get(annotations::PROVISIONER) != Some(provisioner) {
             let mut asking = claim.clone();
@@ -291,7 +294,7 @@ impl Hands {
         self.write_event(claim, Severity::Normal, "ExternalProvisioning", message).await
     }
 
-    async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<(), Trouble> {
+    async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<(), ReconcileError> {
         let mut reserved = volume.clone();
         if volume.claim.is_none() {
             let annotations = &mut reserved.meta.annotations;
@@ -318,7 +321,7 @@ impl Hands {
     }
 
     /// Gives a volume the phase that follows from its claim.
-    async fn volume(&self, key: &Key) -> Result<(), Trouble> {
+    async fn volume(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(volume) = find::<Volume>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());

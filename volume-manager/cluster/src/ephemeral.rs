@@ -10,7 +10,7 @@ use api::{
 };
 use async_trait::async_trait;
 
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::events::Events;
 use crate::found::find;
 use crate::reconciler::{PAUSES, Reconciler, Running};
@@ -25,19 +25,19 @@ impl Ephemeral {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = Hands { events: Events::new(Arc::clone(&api)), api: Arc::clone(&api) };
-        Self { _running: Running::start(hands, api, clock, PAUSES) }
+        let reconciler = EphemeralReconciler { events: Events::new(Arc::clone(&api)), api: Arc::clone(&api) };
+        Self { _running: Running::start(reconciler, api, clock, PAUSES) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct EphemeralReconciler {
     api: Arc<dyn ApiSource>,
     events: Events,
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for EphemeralReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Pod, Kind::Claim]
     }
@@ -57,7 +57,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         match key.kind {
             Kind::Claim => self.collect(key).await,
             _ => self.make(key).await,
@@ -65,9 +65,9 @@ impl Reconciler for Hands {
     }
 }
 
-impl Hands {
+impl EphemeralReconciler {
     /// Makes the claims that a pod lacks.
-    async fn make(&self, key: &Key) -> Result<(), Trouble> {
+    async fn make(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(pod) = find::<Pod>(&*self.api, key).await? else { return Ok(()) };
         if pod.meta.is_deleting() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Hands {
                         format!("PersistentVolumeClaim {name:?} was not created for pod {:?}", pod.meta.name);
                     let about = Reference::to(Kind::Pod, &pod.meta);
                     self.events.write(about, Severity::Warning, "FailedBinding", message.clone()).await?;
-                    return Err(Trouble::until(self::key(&pod, name), message));
+                    return Err(ReconcileError::until(self::key(&pod, name), message));
                 }
                 None => {
                     let mut meta = Meta::named(&pod.meta.namespace, &name);
@@ -102,7 +102,7 @@ impl Hands {
     }
 
     /// Deletes a claim whose pod is gone.
-    async fn collect(&self, key: &Key) -> Result<(), Trouble> {
+    async fn collect(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
         let Some(owner) = owner(&claim).filter(|_| !claim.meta.is_deleting()) else { return Ok(()) };
         let pod = find::<Pod>(&*self.api, &Key::namespaced(Kind::Pod, &key.namespace, &owner.name)).await?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::lookup::Lookup;
 use api::{ApiSource, Key, Notification, Object, Reference, Severity};
 
-use crate::Trouble;
+use crate::ReconcileError;
 
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -28,7 +28,7 @@ impl Events {
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let message = message.into();
         let key = Key { kind: about.kind, namespace: about.namespace.clone(), name: about.name.clone() };
         let before = self.last().get_or_default(key.clone()).insert(reason.to_owned(), message.clone());

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use api::{ApiError, ApiSource, Key, Meta, Patch, PatchBody, Resource};
 
-use crate::Trouble;
+use crate::ReconcileError;
 
 /// The object as it is now; `None` where there is none.
-pub(crate) async fn find<R: Resource>(api: &dyn ApiSource, key: &Key) -> Result<Option<Arc<R>>, Trouble> {
+pub(crate) async fn find<R: Resource>(
+    api: &dyn ApiSource,
+    key: &Key,
+) -> Result<Option<Arc<R>>, ReconcileError> {
     match api::get::<R>(api, &key.namespace, &key.name).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -22,7 +25,7 @@ pub(crate) async fn hold(
     key: &Key,
     meta: &Meta,
     finalizer: &str,
-) -> Result<bool, Trouble> {
+) -> Result<bool, ReconcileError> {
     if meta.has_finalizer(finalizer) {
         return Ok(false);
     }
@@ -37,7 +40,7 @@ pub(crate) async fn release(
     key: &Key,
     meta: &Meta,
     finalizers: &[&str],
-) -> Result<(), Trouble> {
+) -> Result<(), ReconcileError> {
     if !finalizers.iter().any(|finalizer| meta.has_finalizer(finalizer)) {
         return Ok(());
     }
@@ -47,13 +50,13 @@ pub(crate) async fn release(
 }
 
 /// Makes an object, and answers it as the API server has it.
-pub(crate) async fn create<R: Resource>(api: &dyn ApiSource, object: R) -> Result<Arc<R>, Trouble> {
+pub(crate) async fn create<R: Resource>(api: &dyn ApiSource, object: R) -> Result<Arc<R>, ReconcileError> {
     let made = api.create(object.clone().into_object()).await?;
     Ok(R::from_object(made).unwrap_or_else(|| Arc::new(object)))
 }
 
 /// Deletes an object, unless it is gone.
-pub(crate) async fn delete(api: &dyn ApiSource, key: &Key) -> Result<(), Trouble> {
+pub(crate) async fn delete(api: &dyn ApiSource, key: &Key) -> Result<(), ReconcileError> {
     unless_gone(api.delete(key).await)
 }
 
@@ -64,7 +67,7 @@ pub(crate) async fn annotate(
     meta: &Meta,
     annotation: &str,
     value: Option<&str>,
-) -> Result<(), Trouble> {
+) -> Result<(), ReconcileError> {
     // One that is not there may have been written since.
     if value.is_some() && meta.annotations.get(annotation).map(String::as_str) == value {
         return Ok(());
@@ -75,7 +78,7 @@ pub(crate) async fn annotate(
     Ok(())
 }
 
-fn unless_gone<T>(result: Result<T, ApiError>) -> Result<(), Trouble> {
+fn unless_gone<T>(result: Result<T, ApiError>) -> Result<(), ReconcileError> {
     match result {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),

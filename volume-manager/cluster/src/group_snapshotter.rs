@@ -52,8 +52,8 @@ impl GroupSnapshotController {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = binding::Hands::new(Arc::clone(&api));
-        Self { _running: Running::start(hands, api, clock, PAUSES) }
+        let reconciler = binding::BindingReconciler::new(Arc::clone(&api));
+        Self { _running: Running::start(reconciler, api, clock, PAUSES) }
     }
 }
 
@@ -95,8 +95,8 @@ impl GroupSnapshotter {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
         let events = Events::new(Arc::clone(&api));
-        let hands = sidecar::Hands { config, events, api: Arc::clone(&api), service };
-        Self { _running: Running::start(hands, api, clock, pauses) }
+        let reconciler = sidecar::SidecarReconciler { config, events, api: Arc::clone(&api), service };
+        Self { _running: Running::start(reconciler, api, clock, pauses) }
     }
 }
 

@@ -18,13 +18,13 @@ pub mod placement;
 pub mod protection;
 pub mod provisioner;
 mod queue;
+mod reconcile_error;
 mod reconciler;
 mod references;
 pub mod resizer;
 mod secrets;
 pub mod service;
 pub mod snapshotter;
-mod trouble;
 
 pub use attacher::{Attacher, AttacherConfig};
 pub use binder::Binder;
@@ -34,9 +34,9 @@ pub use modifier::{Modifier, ModifierConfig};
 pub use placement::Placement;
 pub use protection::Protection;
 pub use provisioner::{Provisioner, ProvisionerConfig};
+use reconcile_error::ReconcileError;
 pub use resizer::{Resizer, ResizerConfig};
 pub use service::{
     AttachService, ExpandService, GroupSnapshotService, ModifyService, ProvisionService, SnapshotService,
 };
 pub use snapshotter::{SnapshotController, Snapshotter, SnapshotterConfig};
-use trouble::Trouble;

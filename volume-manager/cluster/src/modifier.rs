@@ -22,9 +22,9 @@ use tonic::{Code, Status};
 use crate::events::Events;
 use crate::found::find;
 use crate::queue::Pauses;
+use crate::reconcile_error::is_unknown;
 use crate::reconciler::{Reconciler, Running};
-use crate::trouble::is_unknown;
-use crate::{ModifyService, Trouble, secrets};
+use crate::{ModifyService, ReconcileError, secrets};
 use decide::{Asked, next};
 
 /// The longest pause before what failed is tried again.
@@ -75,13 +75,14 @@ impl Modifier {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
         let events = Events::new(Arc::clone(&api));
-        let hands = Hands { config, api: Arc::clone(&api), events, service, refused: Mutex::default() };
-        Self { _running: Running::start(hands, api, clock, pauses) }
+        let reconciler =
+            ModifyReconciler { config, api: Arc::clone(&api), events, service, refused: Mutex::default() };
+        Self { _running: Running::start(reconciler, api, clock, pauses) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct ModifyReconciler {
     config: ModifierConfig,
     api: Arc<dyn ApiSource>,
     events: Events,
@@ -91,7 +92,7 @@ struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for ModifyReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::AttributesClass, Kind::Volume, Kind::Claim]
     }
@@ -108,7 +109,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else {
             self.refused().remove(key);
             self.events.forget(key);
@@ -126,7 +127,7 @@ impl Reconciler for Hands {
     }
 }
 
-impl Hands {
+impl ModifyReconciler {
     fn refused(&self) -> MutexGuard<'_, BTreeSet<Key>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,14 +138,14 @@ impl Hands {
         volume: &Volume,
         csi: &CsiSource,
         target: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let class_key = Key::cluster(Kind::AttributesClass, &target);
         let Some(class) = find::<AttributesClass>(&*self.api, &class_key).await? else {
             let message = format!("VAC {target:?} does not exist.");
             self.write_event(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
             let modifying = Modifying { target, progress: ModifyProgress::Pending };
             self.write(claim, modifying, claim.status.conditions.clone()).await?;
-            return Err(Trouble::until(class_key, message));
+            return Err(ReconcileError::until(class_key, message));
         };
         if class.driver != self.config.driver {
             return Ok(());
@@ -180,7 +181,12 @@ impl Hands {
     }
 
     /// Says that a volume was not modified. Returns the reason, for the next try.
-    async fn failed(&self, claim: &Claim, target: String, status: Status) -> Result<Trouble, Trouble> {
+    async fn failed(
+        &self,
+        claim: &Claim,
+        target: String,
+        status: Status,
+    ) -> Result<ReconcileError, ReconcileError> {
         let infeasible = status.code() == Code::InvalidArgument;
         let unknown = is_unknown(status.code());
         if !unknown {
@@ -196,13 +202,13 @@ impl Hands {
         };
         let conditions = vec![condition(MODIFYING, state), condition(ERROR, status.message().to_owned())];
         self.write(claim, Modifying { target: target.clone(), progress }, with(claim, conditions)).await?;
-        let trouble = Trouble::Driver(status);
+        let failure = ReconcileError::Driver(status);
         let message = match unknown {
-            true => format!("{trouble}. Still modifying to VAC {target}"),
-            false => trouble.to_string(),
+            true => format!("{failure}. Still modifying to VAC {target}"),
+            false => failure.to_string(),
         };
         self.write_event(claim, Severity::Warning, "VolumeModifyFailed", message.clone()).await?;
-        Ok(if infeasible { Trouble::Infeasible { reason: message } } else { trouble })
+        Ok(if infeasible { ReconcileError::Infeasible { reason: message } } else { failure })
     }
 
     async fn write(
@@ -210,7 +216,7 @@ impl Hands {
         claim: &Claim,
         modifying: Modifying,
         conditions: Vec<Condition>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let status = ClaimStatusPatch {
             modifying: Some(Some(modifying)),
             conditions: Some(conditions),
@@ -226,7 +232,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 }

@@ -11,7 +11,7 @@ use api::{ApiSource, Claim, Class, Key, Kind, Object, Patch, PatchBody, Pod, Res
 use async_trait::async_trait;
 
 use crate::reconciler::{PAUSES, Reconciler, Running};
-use crate::{Trouble, annotations};
+use crate::{ReconcileError, annotations};
 
 /// Tells claims the nodes of their pods. It stops when this is dropped.
 #[derive(Debug)]
@@ -23,20 +23,20 @@ impl Placement {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = Hands { api: Arc::clone(&api), pods: Mutex::default() };
-        Self { _running: Running::start(hands, api, clock, PAUSES) }
+        let reconciler = PlacementReconciler { api: Arc::clone(&api), pods: Mutex::default() };
+        Self { _running: Running::start(reconciler, api, clock, PAUSES) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct PlacementReconciler {
     api: Arc<dyn ApiSource>,
     /// The pods that use a claim, by their names, and the node of each.
     pods: Mutex<Lookup<Key, BTreeMap<String, String>>>,
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for PlacementReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Class, Kind::Pod, Kind::Claim]
     }
@@ -65,7 +65,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         let node = {
             let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
             pods.get(key).and_then(|users| users.values().next().cloned())

@@ -10,7 +10,7 @@ use api::timely::Timely;
 use api::{ApiSource, Claim, Key, Kind, Object, Pod, Resource, Volume, VolumeSource};
 use async_trait::async_trait;
 
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::found::{find, hold, release};
 use crate::reconciler::{PAUSES, Reconciler, Running};
 use crate::references::References;
@@ -25,20 +25,20 @@ impl Protection {
     /// Starts it on the current runtime.
     pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
-        let hands = Hands { api: Arc::clone(&api), users: References::default() };
-        Self { _running: Running::start(hands, api, clock, PAUSES) }
+        let reconciler = ProtectionReconciler { api: Arc::clone(&api), users: References::default() };
+        Self { _running: Running::start(reconciler, api, clock, PAUSES) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct ProtectionReconciler {
     api: Arc<dyn ApiSource>,
     /// The pods that use a claim, as far as they were heard of.
     users: References,
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for ProtectionReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Pod, Kind::Volume, Kind::Claim]
     }
@@ -64,7 +64,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         match key.kind {
             Kind::Volume => self.volume(key).await,
             _ => self.claim(key).await,
@@ -72,7 +72,7 @@ impl Reconciler for Hands {
     }
 }
 
-impl Hands {
+impl ProtectionReconciler {
     /// The claims that a pod used before a change and does not use after it.
     fn no_longer_used(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
         let Some(pod) = after.or(before).map(Object::key) else { return Vec::new() };
@@ -83,7 +83,7 @@ impl Hands {
         ended
     }
 
-    async fn claim(&self, key: &Key) -> Result<(), Trouble> {
+    async fn claim(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
         if !claim.meta.is_deleting() {
             hold(&*self.api, key, &claim.meta, CLAIM).await?;
@@ -100,7 +100,7 @@ impl Hands {
         release(&*self.api, key, &claim.meta, &[CLAIM]).await
     }
 
-    async fn volume(&self, key: &Key) -> Result<(), Trouble> {
+    async fn volume(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(volume) = find::<Volume>(&*self.api, key).await? else { return Ok(()) };
         if !volume.meta.is_deleting() {
             return hold(&*self.api, key, &volume.meta, VOLUME).await.map(drop);
@@ -112,7 +112,7 @@ impl Hands {
     }
 
     /// Whether the claim that a volume is bound to is there.
-    async fn has_its_claim(&self, volume: &Volume) -> Result<bool, Trouble> {
+    async fn has_its_claim(&self, volume: &Volume) -> Result<bool, ReconcileError> {
         let Some(reference) = &volume.claim else { return Ok(false) };
         let key = Key::namespaced(Kind::Claim, &reference.claim.namespace, &reference.claim.name);
         let claim = find::<Claim>(&*self.api, &key).await?;

@@ -25,7 +25,7 @@ use crate::events::Events;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
 use crate::references::References;
-use crate::{ProvisionService, Trouble};
+use crate::{ProvisionService, ReconcileError};
 use asked::{Asked, Step};
 use places::Places;
 
@@ -93,7 +93,7 @@ impl Provisioner {
     ) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
-        let hands = Hands {
+        let reconciler = ProvisionReconciler {
             config,
             events: Events::new(Arc::clone(&api)),
             api: Arc::clone(&api),
@@ -103,12 +103,12 @@ impl Provisioner {
             copies: References::default(),
             places: Places::default(),
         };
-        Self { _running: Running::start(hands, api, clock, pauses) }
+        Self { _running: Running::start(reconciler, api, clock, pauses) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct ProvisionReconciler {
     config: ProvisionerConfig,
     api: Arc<dyn ApiSource>,
     events: Events,
@@ -123,7 +123,7 @@ struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for ProvisionReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[
             Kind::Class,
@@ -155,7 +155,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         match key.kind {
             Kind::Volume => self.reclaim(&key.name).await,
             _ => {
@@ -166,7 +166,7 @@ impl Reconciler for Hands {
     }
 }
 
-impl Hands {
+impl ProvisionReconciler {
     fn refused(&self) -> MutexGuard<'_, BTreeSet<Key>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,7 +208,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         self.events.write(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
     }
 }

@@ -15,7 +15,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::queue::{Outcome, Pauses, Queue};
 
 /// The pauses of a controller that calls no driver.
@@ -32,7 +32,7 @@ pub(crate) trait Reconciler: fmt::Debug + Send + Sync + 'static {
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key>;
 
     /// Reads an object anew, and does its next step.
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble>;
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError>;
 }
 
 /// A running controller. It stops when this is dropped.
@@ -72,7 +72,7 @@ impl Drop for Running {
 }
 
 /// The end of a look at an object.
-type Ended = (Key, Result<(), Trouble>);
+type Ended = (Key, Result<(), ReconcileError>);
 
 #[derive(Debug)]
 struct Controller<R> {
@@ -156,16 +156,16 @@ impl<R: Reconciler> Controller<R> {
         waiting.into_iter().for_each(|key| self.queue.add(key));
     }
 
-    fn ended(&mut self, key: Key, result: Result<(), Trouble>) {
-        if let Err(trouble) = &result {
-            tracing::debug!(object = %key.name, error = api::error::chain(trouble), "will be tried again");
-            if let Some(missed) = trouble.missed() {
+    fn ended(&mut self, key: Key, result: Result<(), ReconcileError>) {
+        if let Err(failure) = &result {
+            tracing::debug!(object = %key.name, error = api::error::chain(failure), "will be tried again");
+            if let Some(missed) = failure.missed() {
                 self.missed.entry(missed).or_default().insert(key.clone());
             }
         }
         let outcome = match &result {
             Ok(()) => Outcome::Done,
-            Err(trouble) if trouble.is_infeasible() => Outcome::Infeasible,
+            Err(failure) if failure.is_infeasible() => Outcome::Infeasible,
             Err(_) => Outcome::Failed,
         };
         self.queue.ended(key, outcome, self.clock.now());

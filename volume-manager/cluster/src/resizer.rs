@@ -24,7 +24,7 @@ use tonic::Code;
 use crate::found::find;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
-use crate::{ExpandService, Trouble, capability, modifier, secrets};
+use crate::{ExpandService, ReconcileError, capability, modifier, secrets};
 use decide::{Asked, Step};
 
 /// The longest pause before what failed is tried again.
@@ -76,13 +76,14 @@ impl Resizer {
     ) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
-        let hands = Hands { config, api: Arc::clone(&api), service, given_up: Mutex::default() };
-        Self { _running: Running::start(hands, api, clock, pauses) }
+        let reconciler =
+            ResizeReconciler { config, api: Arc::clone(&api), service, given_up: Mutex::default() };
+        Self { _running: Running::start(reconciler, api, clock, pauses) }
     }
 }
 
 #[derive(Debug)]
-struct Hands {
+struct ResizeReconciler {
     config: ResizerConfig,
     api: Arc<dyn ApiSource>,
     service: Arc<dyn ExpandService>,
@@ -91,7 +92,7 @@ struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for ResizeReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Claim, Kind::Volume]
     }
@@ -108,7 +109,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
         if claim.spec.volume.is_empty() || claim.meta.is_deleting() {
             return Ok(());
@@ -120,7 +121,7 @@ impl Reconciler for Hands {
         };
         if decide::is_given_up_by_node(&claim) && self.given_up().insert(key.clone()) {
             let reason = "the node has given up its part; it is begun again later, or when the size changes";
-            return Err(Trouble::Infeasible { reason: reason.to_owned() });
+            return Err(ReconcileError::Infeasible { reason: reason.to_owned() });
         }
         self.given_up().remove(key);
         let bound = volume.claim.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid);
@@ -137,7 +138,7 @@ struct Grown {
     node_too: bool,
 }
 
-impl Hands {
+impl ResizeReconciler {
     fn given_up(&self) -> MutexGuard<'_, BTreeSet<Key>> {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +149,7 @@ impl Hands {
         volume: &Volume,
         csi: &CsiSource,
         size: Bytes,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         // Before the call: from then on the volume may have this size, even if the answer is lost.
         let began = ClaimStatusPatch {
             allocated: Some(size),
@@ -161,7 +162,7 @@ impl Hands {
         self.write_event(claim, Severity::Normal, "Resizing", message).await?;
         let grown = match self.expand(volume, csi, size).await {
             Ok(grown) => grown,
-            Err(trouble) => return Err(self.failed(claim, volume, trouble).await?),
+            Err(failure) => return Err(self.failed(claim, volume, failure).await?),
         };
         let key = Key::cluster(Kind::Volume, &volume.meta.name);
         self.api.patch(Patch::of(key, PatchBody::Capacity(grown.size))).await?;
@@ -171,7 +172,7 @@ impl Hands {
         }
     }
 
-    async fn expand(&self, volume: &Volume, csi: &CsiSource, size: Bytes) -> Result<Grown, Trouble> {
+    async fn expand(&self, volume: &Volume, csi: &CsiSource, size: Bytes) -> Result<Grown, ReconcileError> {
         if !self.config.expands {
             return Ok(Grown { size, node_too: true });
         }
@@ -181,12 +182,13 @@ impl Hands {
             secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_ref()).await?,
             volume_capability: Some(capability::of_volume(volume, csi, self.config.fine_modes)),
         };
-        let answer = self.service.expand(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        let answer =
+            self.service.expand(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         match u64::try_from(answer.capacity_bytes) {
             Ok(grown) if grown >= size.0 => {
                 Ok(Grown { size: Bytes(grown), node_too: answer.node_expansion_required })
             }
-            _ => Err(Trouble::unfit(format!(
+            _ => Err(ReconcileError::unfit(format!(
                 "ControllerExpandVolume answered {} bytes, and {} were asked for",
                 answer.capacity_bytes, size.0
             ))),
@@ -194,7 +196,7 @@ impl Hands {
     }
 
     /// Says that it is the node's turn.
-    async fn hand_over(&self, claim: &Claim) -> Result<(), Trouble> {
+    async fn hand_over(&self, claim: &Claim) -> Result<(), ReconcileError> {
         let waiting = condition(
             "FileSystemResizePending",
             "Waiting for user to (re-)start a pod to finish file system resize of volume on node.".to_owned(),
@@ -209,7 +211,7 @@ impl Hands {
         self.write_event(claim, Severity::Normal, "FileSystemResizeRequired", message).await
     }
 
-    async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), Trouble> {
+    async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), ReconcileError> {
         let labels = BTreeMap::new();
         let annotations = [(NODE_NOT_REQUIRED.to_owned(), Some("true".to_owned()))].into();
         self.api.patch(Patch::of(claim.key(), PatchBody::Metadata { labels, annotations })).await?;
@@ -225,14 +227,19 @@ impl Hands {
     }
 
     /// Tells that a volume was not grown. Returns the reason, for the next try.
-    async fn failed(&self, claim: &Claim, volume: &Volume, trouble: Trouble) -> Result<Trouble, Trouble> {
+    async fn failed(
+        &self,
+        claim: &Claim,
+        volume: &Volume,
+        failure: ReconcileError,
+    ) -> Result<ReconcileError, ReconcileError> {
         let message = format!(
-            "resize volume {:?} by resizer {:?} failed: {trouble}",
+            "resize volume {:?} by resizer {:?} failed: {failure}",
             volume.meta.name, self.config.driver
         );
         // No repetition mends these: only a user who asks for another size does.
         let infeasible =
-            matches!(trouble.code(), Some(Code::InvalidArgument | Code::OutOfRange | Code::NotFound));
+            matches!(failure.code(), Some(Code::InvalidArgument | Code::OutOfRange | Code::NotFound));
         let status = ClaimStatusPatch {
             resize: infeasible.then(|| decide::INFEASIBLE.to_owned()),
             conditions: Some(with(claim, vec![condition("ControllerResizeError", message.clone())])),
@@ -240,10 +247,10 @@ impl Hands {
         };
         self.write(claim, status).await?;
         self.write_event(claim, Severity::Warning, "VolumeResizeFailed", message.clone()).await?;
-        Ok(if infeasible { Trouble::Infeasible { reason: message } } else { trouble })
+        Ok(if infeasible { ReconcileError::Infeasible { reason: message } } else { failure })
     }
 
-    async fn write(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<(), Trouble> {
+    async fn write(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<(), ReconcileError> {
         self.api.patch(Patch::of(claim.key(), PatchBody::ClaimStatus(status))).await?;
         Ok(())
     }
@@ -254,7 +261,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let about = Reference::to(Kind::Claim, &claim.meta);
         let event = Notification::about(about, severity, reason, message);
         self.api.create(Object::Notification(Arc::new(event))).await?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use api::names::Namespaced;
 use api::{ApiSource, Meta, Secret};
 
-use crate::Trouble;
+use crate::ReconcileError;
 
 /// The secret's values as a call carries them; none where no secret is named.
 pub(crate) async fn read(
     api: &dyn ApiSource,
     reference: Option<&Namespaced>,
-) -> Result<BTreeMap<String, String>, Trouble> {
+) -> Result<BTreeMap<String, String>, ReconcileError> {
     let Some(reference) = reference else { return Ok(BTreeMap::new()) };
     let secret: Arc<Secret> = api::get(api, &reference.namespace, &reference.name).await?;
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();

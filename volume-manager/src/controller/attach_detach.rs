@@ -72,7 +72,12 @@ impl AttachDetach {
         let api = Timely::shared(api, Arc::clone(&clock));
         let controller = Controller {
             config,
-            hands: Hands { api, clock, registry: Arc::new(registry), changes: Changes::default() },
+            context: OperationContext {
+                api,
+                clock,
+                registry: Arc::new(registry),
+                changes: Changes::default(),
+            },
             cluster: Cluster::default(),
             book: None,
             pending: Pending::default(),
@@ -94,16 +99,16 @@ impl Drop for AttachDetach {
     }
 }
 
-/// The context of operations.
+/// What an operation needs to reach the API and the plugins.
 #[derive(Debug, Clone)]
-struct Hands {
+struct OperationContext {
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
     registry: Arc<Registry>,
     changes: Changes,
 }
 
-impl Hands {
+impl OperationContext {
     fn remote<'a>(&'a self, facts: &'a Facts) -> Remote<'a> {
         Remote { api: &*self.api, clock: &*self.clock, facts, changes: &self.changes }
     }
@@ -121,7 +126,7 @@ enum Event {
 
 struct Controller {
     config: AttachDetachConfig,
-    hands: Hands,
+    context: OperationContext,
     cluster: Cluster,
     /// `None` until everything has been seen.
     book: Option<Book>,
@@ -139,11 +144,12 @@ struct Controller {
 impl Controller {
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         for kind in cluster::FOLLOWED {
-            let following = Following::new(kind, Arc::clone(&self.hands.api), Arc::clone(&self.hands.clock));
+            let following =
+                Following::new(kind, Arc::clone(&self.context.api), Arc::clone(&self.context.clock));
             self.tasks.spawn(following.send_to(self.sender.clone(), Event::Seen));
         }
         loop {
-            let (due, clock) = (self.next_due(), Arc::clone(&self.hands.clock));
+            let (due, clock) = (self.next_due(), Arc::clone(&self.context.clock));
             let event = tokio::select! {
                 biased;
                 event = events.recv() => event,
@@ -159,12 +165,14 @@ impl Controller {
     }
 
     fn take(&mut self, event: Event) {
-        let now = self.hands.clock.now();
+        let now = self.context.clock.now();
         match event {
             Event::Seen(kind, news) => {
                 match &news {
-                    News::Applied(object) | News::Deleted(object) => self.hands.changes.notify(&object.key()),
-                    News::Only(_) => self.hands.changes.tell_all(),
+                    News::Applied(object) | News::Deleted(object) => {
+                        self.context.changes.notify(&object.key())
+                    }
+                    News::Only(_) => self.context.changes.tell_all(),
                 }
                 for seen in self.cluster.take(kind, news) {
                     let Some(book) = &mut self.book else { continue };
@@ -208,15 +216,15 @@ impl Controller {
         if !self.cluster.is_known() {
             return;
         }
-        let now = self.hands.clock.now();
-        for place in self.cluster.resolve(&self.hands.registry) {
+        let now = self.context.clock.now();
+        for place in self.cluster.resolve(&self.context.registry) {
             if !self.cluster.desired.contains_key(&place) {
                 self.reported_conflicts.remove(&place);
             }
             self.work.volumes.insert(place.0);
         }
         let mut book = self.book.take().unwrap_or_else(|| {
-            let book = first_book(&self.cluster, &self.hands.registry);
+            let book = first_book(&self.cluster, &self.context.registry);
             self.work.extend_with_all(&book, &self.cluster);
             book
         });
@@ -301,15 +309,16 @@ impl Controller {
         let admission = self.pending.admit(operation.name(), Key::of(&operation), None, now);
         let Admission::Started(id) = admission else { return false };
         self.running.insert(id, operation.clone());
-        let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
+        let (context, sender, facts) =
+            (self.context.clone(), self.sender.clone(), self.cluster.facts.clone());
         self.tasks.spawn(async move {
-            let remote = hands.remote(&facts);
+            let remote = context.remote(&facts);
             let event = match &operation {
                 Operation::Attach(request) => {
-                    Event::Attached(id, attach::run(request, &remote, &hands.registry).await)
+                    Event::Attached(id, attach::run(request, &remote, &context.registry).await)
                 }
                 Operation::Detach(request) => {
-                    Event::Detached(id, detach::run(request, &remote, &hands.registry).await)
+                    Event::Detached(id, detach::run(request, &remote, &context.registry).await)
                 }
                 _ => return,
             };
@@ -391,10 +400,10 @@ impl Controller {
                 continue;
             }
             self.reports.begun(name.clone());
-            let (hands, sender) = (self.hands.clone(), self.sender.clone());
+            let (context, sender) = (self.context.clone(), self.sender.clone());
             self.tasks.spawn(async move {
                 let key = ObjectKey::cluster(Kind::Node, name.as_str());
-                let written = hands.api.patch(Patch::of(key, PatchBody::VolumesAttached(report))).await;
+                let written = context.api.patch(Patch::of(key, PatchBody::VolumesAttached(report))).await;
                 // A controller that is gone does not want to know.
                 let _ = sender.send(Event::Written(name, written));
             });
@@ -418,16 +427,17 @@ impl Controller {
         if known.is_empty() {
             return;
         }
-        let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
+        let (context, sender, facts) =
+            (self.context.clone(), self.sender.clone(), self.cluster.facts.clone());
         self.tasks.spawn(async move {
-            let missing = missing(&hands, &facts, known).await;
+            let missing = missing(&context, &facts, known).await;
             // A controller that is gone does not want to know.
             let _ = sender.send(Event::Missing(missing));
         });
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let written = self.reports.next_due(self.hands.clock.now());
+        let written = self.reports.next_due(self.context.clock.now());
         [self.pending.next_due(), self.work.next_due(), written, self.verify_at].into_iter().flatten().min()
     }
 
@@ -435,7 +445,7 @@ impl Controller {
         for pod in pods {
             let about = Reference::to(Kind::Pod, &pod.meta);
             let notification = Notification::about(about, severity, reason, message.to_owned());
-            let api = Arc::clone(&self.hands.api);
+            let api = Arc::clone(&self.context.api);
             self.tasks.spawn(async move {
                 // Events are best effort everywhere in Kubernetes.
                 let _ = api.create(Object::Notification(Arc::new(notification))).await;
@@ -470,14 +480,14 @@ fn first_book(cluster: &Cluster, registry: &Registry) -> Book {
 }
 
 async fn missing(
-    hands: &Hands,
+    context: &OperationContext,
     facts: &Facts,
     known: Vec<(VolumeName, NodeName, Arc<Spec>)>,
 ) -> Vec<(VolumeName, NodeName)> {
-    let remote = hands.remote(facts);
+    let remote = context.remote(facts);
     let mut missing = Vec::new();
     for (volume, node, spec) in known {
-        let Ok(plugin) = hands.registry.pick(&spec) else { continue };
+        let Ok(plugin) = context.registry.pick(&spec) else { continue };
         let Some(attacher) = plugin.attacher() else { continue };
         // If the attachment cannot be read, the volume counts as attached.
         if let Ok(false) = attacher.is_attached(&remote, &spec, &node).await {

@@ -11,14 +11,14 @@ use super::AttacherConfig;
 use super::decide::{self, Step};
 use crate::found::find;
 use crate::references::References;
-use crate::{AttachService, Trouble, capability, secrets};
+use crate::{AttachService, ReconcileError, capability, secrets};
 
 /// The annotation with the driver's id of the node: the node may be gone when its volume is detached.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
 /// The configuration and clients of the attacher's tasks.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct AttachReconciler {
     pub(super) config: AttacherConfig,
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) finalizer: String,
@@ -27,7 +27,7 @@ pub(super) struct Hands {
     pub(super) attached: References,
 }
 
-impl Hands {
+impl AttachReconciler {
     pub(super) fn new(
         config: AttacherConfig,
         api: Arc<dyn ApiSource>,
@@ -38,7 +38,7 @@ impl Hands {
     }
 
     /// Carries out the next step of an attachment.
-    pub(super) async fn serve(&self, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn serve(&self, name: &str) -> Result<(), ReconcileError> {
         let Some(attachment) = find::<Attachment>(&*self.api, &Key::cluster(Kind::Attachment, name)).await?
         else {
             return Ok(());
@@ -51,7 +51,7 @@ impl Hands {
     }
 
     /// Removes the finalizer of a volume that is being deleted and has no attachment.
-    pub(super) async fn release(&self, name: &str) -> Result<(), Trouble> {
+    pub(super) async fn release(&self, name: &str) -> Result<(), ReconcileError> {
         let key = Key::cluster(Kind::Volume, name);
         let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         let has_finalizer = volume.meta.finalizers.contains(&self.finalizer);
@@ -65,7 +65,7 @@ impl Hands {
         }
     }
 
-    async fn attach(&self, attachment: &Attachment) -> Result<(), Trouble> {
+    async fn attach(&self, attachment: &Attachment) -> Result<(), ReconcileError> {
         let result = match self.config.publishes {
             true => self.publish(attachment).await,
             // A driver without ControllerPublishVolume is not called.
@@ -73,7 +73,7 @@ impl Hands {
         };
         let (attached, metadata, attach_error) = match &result {
             Ok(context) => (true, context.clone(), None),
-            Err(trouble) => (false, BTreeMap::new(), Some(trouble.as_error())),
+            Err(failure) => (false, BTreeMap::new(), Some(failure.as_error())),
         };
         let detach_error = attachment.detach_error.clone();
         let status = PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error };
@@ -81,10 +81,10 @@ impl Hands {
         result.map(drop)
     }
 
-    async fn publish(&self, attachment: &Attachment) -> Result<BTreeMap<String, String>, Trouble> {
+    async fn publish(&self, attachment: &Attachment) -> Result<BTreeMap<String, String>, ReconcileError> {
         let volume: Arc<Volume> = api::get(&*self.api, "", &attachment.volume).await?;
         if volume.meta.is_deleting() {
-            return Err(Trouble::Leaving { volume: attachment.volume.clone() });
+            return Err(ReconcileError::Leaving { volume: attachment.volume.clone() });
         }
         let csi = self.source(&volume)?;
         // Before the call: after it the volume may be attached, and both objects have to stay until it is detached.
@@ -101,27 +101,28 @@ impl Hands {
             secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
             volume_context: csi.attributes.clone().into_iter().collect(),
         };
-        let answer = self.service.publish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        let answer =
+            self.service.publish(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         Ok(answer.publish_context.into_iter().collect())
     }
 
-    async fn detach(&self, attachment: &Attachment) -> Result<(), Trouble> {
+    async fn detach(&self, attachment: &Attachment) -> Result<(), ReconcileError> {
         if self.config.publishes
-            && let Err(trouble) = self.unpublish(attachment).await
+            && let Err(failure) = self.unpublish(attachment).await
         {
             let status = PatchBody::AttachmentStatus {
                 attached: attachment.attached,
                 metadata: attachment.metadata.clone(),
                 attach_error: attachment.attach_error.clone(),
-                detach_error: Some(trouble.as_error()),
+                detach_error: Some(failure.as_error()),
             };
             self.patch(attachment, status).await?;
-            return Err(trouble);
+            return Err(failure);
         }
         self.drop_finalizer(Key::cluster(Kind::Attachment, &attachment.meta.name)).await
     }
 
-    async fn unpublish(&self, attachment: &Attachment) -> Result<(), Trouble> {
+    async fn unpublish(&self, attachment: &Attachment) -> Result<(), ReconcileError> {
         let volume: Arc<Volume> = api::get(&*self.api, "", &attachment.volume).await?;
         let csi = self.source(&volume)?;
         let request = v1::ControllerUnpublishVolumeRequest {
@@ -132,28 +133,28 @@ impl Hands {
             },
             secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
         };
-        self.service.unpublish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        self.service.unpublish(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         Ok(())
     }
 
-    fn source<'a>(&self, volume: &'a Volume) -> Result<&'a CsiSource, Trouble> {
+    fn source<'a>(&self, volume: &'a Volume) -> Result<&'a CsiSource, ReconcileError> {
         match &volume.source {
             PersistentSource::Csi(csi) if csi.driver.as_str() == self.config.driver => Ok(csi),
-            _ => Err(Trouble::Foreign { volume: volume.meta.name.clone() }),
+            _ => Err(ReconcileError::Foreign { volume: volume.meta.name.clone() }),
         }
     }
 
     /// The driver's id of an attachment's node.
-    async fn node_id(&self, attachment: &Attachment) -> Result<String, Trouble> {
+    async fn node_id(&self, attachment: &Attachment) -> Result<String, ReconcileError> {
         let node: Arc<CsiNode> = api::get(&*self.api, "", &attachment.node).await?;
         let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
-        driver.map(|driver| driver.node_id.clone()).ok_or_else(|| Trouble::Unregistered {
+        driver.map(|driver| driver.node_id.clone()).ok_or_else(|| ReconcileError::Unregistered {
             node: attachment.node.clone(),
             driver: self.config.driver.clone(),
         })
     }
 
-    async fn add_finalizer(&self, key: Key, meta: &Meta) -> Result<(), Trouble> {
+    async fn add_finalizer(&self, key: Key, meta: &Meta) -> Result<(), ReconcileError> {
         if meta.finalizers.contains(&self.finalizer) {
             return Ok(());
         }
@@ -162,7 +163,7 @@ impl Hands {
         Ok(())
     }
 
-    async fn drop_finalizer(&self, key: Key) -> Result<(), Trouble> {
+    async fn drop_finalizer(&self, key: Key) -> Result<(), ReconcileError> {
         // Another controller may have added or dropped its finalizer during the call to the driver.
         let object = self.api.get(&key).await?;
         let others = object.meta().finalizers.iter().filter(|kept| **kept != self.finalizer);
@@ -171,7 +172,7 @@ impl Hands {
         Ok(())
     }
 
-    async fn patch(&self, attachment: &Attachment, body: PatchBody) -> Result<(), Trouble> {
+    async fn patch(&self, attachment: &Attachment, body: PatchBody) -> Result<(), ReconcileError> {
         let key = Key::cluster(Kind::Attachment, &attachment.meta.name);
         self.api.patch(Patch::of(key, body)).await?;
         Ok(())

@@ -12,14 +12,14 @@ use api::{
 use async_trait::async_trait;
 
 use super::{BOUND, content_name};
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::events::Events;
 use crate::found::{find, hold};
 use crate::reconciler::Reconciler;
 use crate::snapshotter::display;
 
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct BindingReconciler {
     pub(super) api: Arc<dyn ApiSource>,
     events: Events,
     /// The volume of each driver and handle.
@@ -27,7 +27,7 @@ pub(super) struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for BindingReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[
             Kind::GroupSnapshotClass,
@@ -53,7 +53,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(group) = find::<GroupSnapshot>(&*self.api, key).await? else {
             self.events.forget(key);
             return Ok(());
@@ -68,9 +68,9 @@ impl Reconciler for Hands {
         }
         match self.content(&group).await {
             Ok(content) => self.follow(&group, &content).await,
-            Err(trouble) => {
-                self.refuse(&group, &trouble).await?;
-                Err(trouble)
+            Err(failure) => {
+                self.refuse(&group, &failure).await?;
+                Err(failure)
             }
         }
     }
@@ -102,7 +102,7 @@ fn group_key(content: &GroupSnapshotContent) -> Key {
     Key::namespaced(Kind::GroupSnapshot, &content.group.namespace, &content.group.name)
 }
 
-impl Hands {
+impl BindingReconciler {
     pub(super) fn new(api: Arc<dyn ApiSource>) -> Self {
         Self { events: Events::new(Arc::clone(&api)), api, volumes: Mutex::default() }
     }
@@ -117,14 +117,14 @@ impl Hands {
     }
 
     /// The content that a group snapshot is bound to, made or bound if it is not yet.
-    async fn content(&self, group: &GroupSnapshot) -> Result<Arc<GroupSnapshotContent>, Trouble> {
+    async fn content(&self, group: &GroupSnapshot) -> Result<Arc<GroupSnapshotContent>, ReconcileError> {
         let key = Key::cluster(Kind::GroupSnapshotContent, expected_content(group));
         let found = find::<GroupSnapshotContent>(&*self.api, &key).await?;
         match (&group.source, found) {
             (GroupSource::Claims(selector), None) if group.status.content.is_empty() => {
                 self.make_content(group, selector).await
             }
-            (_, None) => Err(Trouble::until(key, "VolumeGroupSnapshotContent is missing")),
+            (_, None) => Err(ReconcileError::until(key, "VolumeGroupSnapshotContent is missing")),
             (source, Some(content)) => {
                 let by_hand = matches!(content.source, GroupContentSource::Group { .. });
                 if by_hand != matches!(source, GroupSource::Content(_)) {
@@ -135,13 +135,13 @@ impl Hands {
                     let name = &key.name;
                     let reason =
                         format!("VolumeGroupSnapshotContent {name} is {is} while expecting a {expected} one");
-                    return Err(Trouble::until(key, reason));
+                    return Err(ReconcileError::until(key, reason));
                 }
                 if !names(&content, group) {
                     let name = &content.meta.name;
                     let reason =
                         format!("VolumeGroupSnapshotContent [{name}] is bound to a different group snapshot");
-                    return Err(Trouble::until(key, reason));
+                    return Err(ReconcileError::until(key, reason));
                 }
                 self.bind(group, content).await
             }
@@ -153,7 +153,7 @@ impl Hands {
         &self,
         group: &GroupSnapshot,
         content: Arc<GroupSnapshotContent>,
-    ) -> Result<Arc<GroupSnapshotContent>, Trouble> {
+    ) -> Result<Arc<GroupSnapshotContent>, ReconcileError> {
         if !content.group_uid.is_empty() {
             return Ok(content);
         }
@@ -164,7 +164,11 @@ impl Hands {
     }
 
     /// Writes the snapshots of a group that the driver has taken. The group snapshot says what has become of its content.
-    async fn follow(&self, group: &GroupSnapshot, content: &GroupSnapshotContent) -> Result<(), Trouble> {
+    async fn follow(
+        &self,
+        group: &GroupSnapshot,
+        content: &GroupSnapshotContent,
+    ) -> Result<(), ReconcileError> {
         if !group.status.ready && content.status.error.is_none() {
             self.make_members(group, content).await?;
         }
@@ -191,9 +195,9 @@ impl Hands {
     }
 
     /// Says why a group snapshot has no content.
-    async fn refuse(&self, group: &GroupSnapshot, trouble: &Trouble) -> Result<(), Trouble> {
+    async fn refuse(&self, group: &GroupSnapshot, failure: &ReconcileError) -> Result<(), ReconcileError> {
         let made = matches!(group.source, GroupSource::Claims(_)) && group.status.content.is_empty();
-        let text = trouble.to_string();
+        let text = failure.to_string();
         let (reason, message) = match made {
             true => (
                 "GroupSnapshotContentCreationFailed",
@@ -217,7 +221,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         self.events.write(Reference::to(Kind::GroupSnapshot, &group.meta), severity, reason, message).await
     }
 }

@@ -9,28 +9,28 @@ use api::{
     Resource, Severity, Volume,
 };
 
-use super::binding::Hands;
+use super::binding::BindingReconciler;
 use super::{SECRET, content_name, parameters};
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::found::create;
 use crate::snapshotter::display;
 
 /// On a class: group snapshots that name none get it.
 const IS_DEFAULT: &str = "groupsnapshot.storage.kubernetes.io/is-default-class";
 
-impl Hands {
+impl BindingReconciler {
     /// Makes the content of a group snapshot of the claims with these labels.
     pub(super) async fn make_content(
         &self,
         group: &GroupSnapshot,
         selector: &[Requirement],
-    ) -> Result<Arc<GroupSnapshotContent>, Trouble> {
+    ) -> Result<Arc<GroupSnapshotContent>, ReconcileError> {
         let volumes = self.volumes_of(group, selector).await?;
         let sources: Vec<&CsiSource> = volumes.iter().map(|volume| csi(volume)).collect::<Result<_, _>>()?;
         let class = self.class(group, &sources).await?;
         let foreign = sources.iter().zip(&volumes).find(|(csi, _)| csi.driver.as_str() != class.driver);
         if let Some((csi, volume)) = foreign {
-            return Err(Trouble::unfit(format!(
+            return Err(ReconcileError::unfit(format!(
                 "Volume CSI driver ({}) mismatch with VolumeGroupSnapshotClass ({}) {}: {}",
                 csi.driver,
                 class.driver,
@@ -41,7 +41,7 @@ impl Hands {
         let (name, named) = (content_name(group), group.key().namespaced_name());
         let mut meta = Meta::named("", &name);
         let secret = parameters::secret(&class.parameters, parameters::TAKES, &named, &name);
-        meta.annotations = SECRET.of(secret.map_err(|bad| Trouble::unfit(bad.to_string()))?);
+        meta.annotations = SECRET.of(secret.map_err(|bad| ReconcileError::unfit(bad.to_string()))?);
         let content = GroupSnapshotContent {
             meta,
             group: named,
@@ -64,7 +64,7 @@ impl Hands {
         &self,
         group: &GroupSnapshot,
         selector: &[Requirement],
-    ) -> Result<Vec<Arc<Volume>>, Trouble> {
+    ) -> Result<Vec<Arc<Volume>>, ReconcileError> {
         let claims = api::list_in::<Claim>(&*self.api, &group.meta.namespace).await?;
         let is_meant = |claim: &&Arc<Claim>| selector.iter().all(|one| one.matches(&claim.meta.labels));
         let mut volumes = Vec::new();
@@ -72,25 +72,27 @@ impl Hands {
             volumes.push(self.volume_of(claim).await?);
         }
         match volumes.is_empty() {
-            true => Err(Trouble::unfit("the label selector of the group snapshot is not applied to any PVC")),
+            true => Err(ReconcileError::unfit(
+                "the label selector of the group snapshot is not applied to any PVC",
+            )),
             false => Ok(volumes),
         }
     }
 
-    async fn volume_of(&self, claim: &Claim) -> Result<Arc<Volume>, Trouble> {
+    async fn volume_of(&self, claim: &Claim) -> Result<Arc<Volume>, ReconcileError> {
         let name = &claim.meta.name;
         if claim.meta.is_deleting() {
-            return Err(Trouble::until(claim.key(), format!("the PVC {name} is being deleted")));
+            return Err(ReconcileError::until(claim.key(), format!("the PVC {name} is being deleted")));
         }
         if claim.status.phase != ClaimPhase::Bound || claim.spec.volume.is_empty() {
             let reason =
                 format!("the PVC {name} is not yet bound to a PV, will not attempt to take a group snapshot");
-            return Err(Trouble::until(claim.key(), reason));
+            return Err(ReconcileError::until(claim.key(), reason));
         }
         let volume: Arc<Volume> = api::get(&*self.api, "", &claim.spec.volume).await?;
         match volume.claim.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid) {
             true => Ok(volume),
-            false => Err(Trouble::until(claim.key(), "claim in dataSource not bound or invalid")),
+            false => Err(ReconcileError::until(claim.key(), "claim in dataSource not bound or invalid")),
         }
     }
 
@@ -99,7 +101,7 @@ impl Hands {
         &self,
         group: &GroupSnapshot,
         sources: &[&CsiSource],
-    ) -> Result<Arc<GroupSnapshotClass>, Trouble> {
+    ) -> Result<Arc<GroupSnapshotClass>, ReconcileError> {
         if let Some(name) = &group.class {
             return Ok(api::get(&*self.api, "", name).await?);
         }
@@ -111,17 +113,17 @@ impl Hands {
         let mut defaults: Vec<_> = classes.into_iter().filter(is_default).collect();
         match (defaults.pop(), defaults.len()) {
             (Some(class), 0) => Ok(class),
-            (None, _) => Err(Trouble::unfit("cannot find default group snapshot class")),
+            (None, _) => Err(ReconcileError::unfit("cannot find default group snapshot class")),
             (Some(_), others) => {
-                Err(Trouble::unfit(format!("{} default snapshot classes were found", others + 1)))
+                Err(ReconcileError::unfit(format!("{} default snapshot classes were found", others + 1)))
             }
         }
     }
 }
 
-fn csi(volume: &Volume) -> Result<&CsiSource, Trouble> {
+fn csi(volume: &Volume) -> Result<&CsiSource, ReconcileError> {
     match &volume.source {
         PersistentSource::Csi(csi) => Ok(csi),
-        _ => Err(Trouble::unfit(format!("Cannot snapshot a non-CSI volume: {}", volume.meta.name))),
+        _ => Err(ReconcileError::unfit(format!("Cannot snapshot a non-CSI volume: {}", volume.meta.name))),
     }
 }

@@ -1,4 +1,4 @@
-//! The snapshots of a group, each with its content: written once the driver has taken the group.
+//! Creates the VolumeSnapshots of a group and their contents, once the driver has taken the group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use api::{
 };
 
 use super::SECRET;
-use super::binding::Hands;
-use crate::Trouble;
+use super::binding::BindingReconciler;
+use crate::ReconcileError;
 use crate::found::{create, find};
 use crate::snapshotter::{self, GROUP_HANDLE, IN_GROUP};
 
-impl Hands {
-    /// Writes a snapshot and its content for each snapshot of a group that was taken for a group snapshot.
+impl BindingReconciler {
+    /// Creates a snapshot and its content for each member of a group that was taken from volumes. For existing snapshots of
+    /// the driver there is nothing to create.
     pub(super) async fn make_members(
         &self,
         group: &GroupSnapshot,
         content: &GroupSnapshotContent,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         if content.status.handle.is_empty() || !matches!(content.source, GroupContentSource::Volumes(_)) {
             return Ok(());
         }
@@ -31,7 +32,8 @@ impl Hands {
                 Some(name) => find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, name)).await?,
                 None => None,
             };
-            // First the snapshot: what is deleted with the group is found by its snapshots, and a content without one would stay.
+            // The snapshot first: deleting the group finds the contents by their snapshots, so one without a snapshot would
+            // stay for ever.
             let snapshot = self.member_snapshot(group, member, volume.as_deref()).await?;
             self.member_content(&snapshot, content, member, volume.as_deref()).await?;
         }
@@ -41,18 +43,18 @@ impl Hands {
     async fn member_content(
         &self,
         snapshot: &Snapshot,
-        of_group: &GroupSnapshotContent,
+        group_content: &GroupSnapshotContent,
         member: &GroupMember,
         volume: Option<&Volume>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let mut meta = Meta::named("", GroupMember::content_of(&snapshot.meta.name));
-        meta.annotations = annotations(of_group);
+        meta.annotations = annotations(group_content);
         let content = SnapshotContent {
             meta,
             snapshot: snapshot.key().namespaced_name(),
             snapshot_uid: snapshot.meta.uid.clone(),
-            driver: of_group.driver.clone(),
-            deletion: of_group.deletion.clone(),
+            driver: group_content.driver.clone(),
+            deletion: group_content.deletion.clone(),
             source: ContentSource::Volume(member.volume.clone()),
             source_mode: volume.and_then(|volume| volume.mode),
             ..SnapshotContent::default()
@@ -61,7 +63,7 @@ impl Hands {
             handle: member.snapshot.clone(),
             ready: member.ready,
             restore_size: member.restore_size,
-            group: of_group.status.handle.clone(),
+            group: group_content.status.handle.clone(),
             error: None,
         };
         let key = content.key();
@@ -80,7 +82,7 @@ impl Hands {
         group: &GroupSnapshot,
         member: &GroupMember,
         volume: Option<&Volume>,
-    ) -> Result<Arc<Snapshot>, Trouble> {
+    ) -> Result<Arc<Snapshot>, ReconcileError> {
         let (name, _) = GroupMember::names(&group.meta.uid, &member.volume);
         let mut meta = Meta::named(&group.meta.namespace, name);
         meta.finalizers.push(IN_GROUP.to_owned());
@@ -101,7 +103,7 @@ impl Hands {
     }
 
     /// The snapshots of a group, as they are now.
-    pub(super) async fn members(&self, group: &GroupSnapshot) -> Result<Vec<Arc<Snapshot>>, Trouble> {
+    pub(super) async fn members(&self, group: &GroupSnapshot) -> Result<Vec<Arc<Snapshot>>, ReconcileError> {
         let mut all = api::list_in::<Snapshot>(&*self.api, &group.meta.namespace).await?;
         all.retain(|snapshot| {
             snapshotter::group_of(snapshot).is_some_and(|owner| owner.uid == group.meta.uid)
@@ -110,13 +112,13 @@ impl Hands {
     }
 }
 
-/// The annotations of the content of a group's snapshot.
-fn annotations(of_group: &GroupSnapshotContent) -> BTreeMap<String, String> {
+/// The annotations of a member's content: the secret of the group's content, and the group's handle.
+fn annotations(group_content: &GroupSnapshotContent) -> BTreeMap<String, String> {
     let to = snapshotter::SECRET;
     let secret = [(SECRET.name, to.name), (SECRET.namespace, to.namespace)];
-    let secret = secret.into_iter().filter_map(|(of_group_content, of_content)| {
-        let value = of_group.meta.annotations.get(of_group_content)?;
-        Some((of_content.to_owned(), value.clone()))
+    let secret = secret.into_iter().filter_map(|(group_key, member_key)| {
+        let value = group_content.meta.annotations.get(group_key)?;
+        Some((member_key.to_owned(), value.clone()))
     });
-    secret.chain([(GROUP_HANDLE.to_owned(), of_group.status.handle.clone())]).collect()
+    secret.chain([(GROUP_HANDLE.to_owned(), group_content.status.handle.clone())]).collect()
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use api::{Claim, ClaimPhase, GroupSnapshot, GroupSnapshotContent, Key, Kind, Resource, Severity, Snapshot};
 
-use super::binding::{Hands, expected_content, names};
+use super::binding::{BindingReconciler, expected_content, names};
 use super::{BEING_DELETED, BOUND};
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::found::{annotate, delete, find, release};
 use crate::snapshotter::display;
 
-impl Hands {
-    pub(super) async fn let_go(&self, group: &GroupSnapshot) -> Result<(), Trouble> {
+impl BindingReconciler {
+    pub(super) async fn let_go(&self, group: &GroupSnapshot) -> Result<(), ReconcileError> {
         let content = self.content_of_deleted(group).await?;
         let members = self.members(group).await?;
         self.refuse_while_restored(group, &members).await?;
@@ -30,7 +30,7 @@ impl Hands {
     }
 
     /// Annotates a content whose group snapshot is being deleted, and deletes it if its policy is Delete.
-    async fn content_goes(&self, content: &GroupSnapshotContent) -> Result<(), Trouble> {
+    async fn content_goes(&self, content: &GroupSnapshotContent) -> Result<(), ReconcileError> {
         let key = content.key();
         if !content.meta.annotations.contains_key(BEING_DELETED) {
             annotate(&*self.api, &key, &content.meta, BEING_DELETED, Some("yes")).await?;
@@ -45,7 +45,7 @@ impl Hands {
     async fn content_of_deleted(
         &self,
         group: &GroupSnapshot,
-    ) -> Result<Option<Arc<GroupSnapshotContent>>, Trouble> {
+    ) -> Result<Option<Arc<GroupSnapshotContent>>, ReconcileError> {
         let name = match group.status.content.as_str() {
             "" => expected_content(group),
             bound => bound.to_owned(),
@@ -59,7 +59,7 @@ impl Hands {
         &self,
         group: &GroupSnapshot,
         members: &[Arc<Snapshot>],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         if members.is_empty() {
             return Ok(());
         }
@@ -75,6 +75,6 @@ impl Hands {
             "Snapshot {member} belonging to VolumeGroupSnapshot {name} is being used to restore a PVC"
         );
         self.write_event(group, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
-        Err(Trouble::until(claim, message))
+        Err(ReconcileError::until(claim, message))
     }
 }

@@ -16,12 +16,12 @@ use super::{BEING_CREATED, BEING_DELETED, CONTENT, GroupSnapshotterConfig, SECRE
 use crate::class_parameters::of_driver;
 use crate::events::Events;
 use crate::found::{annotate, find, hold, release};
+use crate::reconcile_error::may_exist;
 use crate::reconciler::Reconciler;
-use crate::trouble::may_exist;
-use crate::{GroupSnapshotService, Trouble, secrets};
+use crate::{GroupSnapshotService, ReconcileError, secrets};
 
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct SidecarReconciler {
     pub(super) config: GroupSnapshotterConfig,
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) events: Events,
@@ -29,7 +29,7 @@ pub(super) struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for SidecarReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::GroupSnapshotClass, Kind::GroupSnapshotContent]
     }
@@ -46,7 +46,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         loop {
             let Some(content) = find::<GroupSnapshotContent>(&*self.api, key).await? else {
                 self.events.forget(key);
@@ -174,8 +174,12 @@ fn status(group: v1::VolumeGroupSnapshot, volumes: Option<&[String]>) -> GroupCo
     }
 }
 
-impl Hands {
-    async fn create(&self, content: &GroupSnapshotContent, volumes: Vec<String>) -> Result<(), Trouble> {
+impl SidecarReconciler {
+    async fn create(
+        &self,
+        content: &GroupSnapshotContent,
+        volumes: Vec<String>,
+    ) -> Result<(), ReconcileError> {
         let class: Arc<GroupSnapshotClass> = api::get(&*self.api, "", &content.class).await?;
         let request = v1::CreateVolumeGroupSnapshotRequest {
             name: format!("groupsnapshot-{}", content.group_uid),
@@ -192,10 +196,10 @@ impl Hands {
                 if !may_exist(status.code()) {
                     self.annotate(content, BEING_CREATED, None).await?;
                 }
-                let trouble = Trouble::Driver(status);
-                let message = format!("{failed} [{listed}]: {trouble}");
+                let failure = ReconcileError::Driver(status);
+                let message = format!("{failed} [{listed}]: {failure}");
                 self.refused(content, "GroupSnapshotCreationFailed", message).await?;
-                return Err(trouble);
+                return Err(failure);
             }
         };
         let now = status(answer.group_snapshot.unwrap_or_default(), Some(&volumes));
@@ -214,13 +218,13 @@ impl Hands {
         content: &GroupSnapshotContent,
         group: String,
         snapshots: Vec<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         match self.state(content, group, snapshots).await {
             Ok(status) => self.note(content, status, None).await,
-            Err(trouble) => {
-                let message = format!("Failed to check and update group snapshot content: {trouble}");
+            Err(failure) => {
+                let message = format!("Failed to check and update group snapshot content: {failure}");
                 self.refused(content, "GroupSnapshotContentCheckandUpdateFailed", message).await?;
-                Err(trouble)
+                Err(failure)
             }
         }
     }
@@ -231,19 +235,20 @@ impl Hands {
         content: &GroupSnapshotContent,
         group_snapshot_id: String,
         snapshot_ids: Vec<String>,
-    ) -> Result<GroupContentStatus, Trouble> {
+    ) -> Result<GroupContentStatus, ReconcileError> {
         let secret = match content.class.as_str() {
             "" => None,
             class => {
                 let class: Arc<GroupSnapshotClass> = api::get(&*self.api, "", class).await?;
                 let name = &content.meta.name;
                 parameters::secret(&class.parameters, parameters::GETS, &content.group, name)
-                    .map_err(|bad| Trouble::unfit(bad.to_string()))?
+                    .map_err(|bad| ReconcileError::unfit(bad.to_string()))?
             }
         };
         let secrets = secrets::read(&*self.api, secret.as_ref()).await?;
         let request = v1::GetVolumeGroupSnapshotRequest { group_snapshot_id, snapshot_ids, secrets };
-        let answer = self.service.get(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        let answer =
+            self.service.get(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         Ok(status(answer.group_snapshot.unwrap_or_default(), None))
     }
 
@@ -252,13 +257,13 @@ impl Hands {
         content: &GroupSnapshotContent,
         group_snapshot_id: String,
         snapshot_ids: Vec<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let secrets = secrets::read(&*self.api, secret(content).as_ref()).await?;
         let request = v1::DeleteVolumeGroupSnapshotRequest { group_snapshot_id, snapshot_ids, secrets };
         if let Err(status) = self.service.delete(request, self.config.call_limit).await {
             let message = "Failed to delete group snapshot".to_owned();
             self.write_event(content, Severity::Warning, "GroupSnapshotDeleteError", message).await?;
-            return Err(Trouble::Driver(status));
+            return Err(ReconcileError::Driver(status));
         }
         // Its finalizer goes last: as long as the driver may have it, its object is there.
         let body = PatchBody::GroupContentStatus(GroupContentStatus::default());
@@ -273,9 +278,9 @@ impl Hands {
         content: &GroupSnapshotContent,
         status: GroupContentStatus,
         annotation: Option<&str>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         if status.handle.is_empty() {
-            return Err(Trouble::unfit("the driver answered a group snapshot without an id"));
+            return Err(ReconcileError::unfit("the driver answered a group snapshot without an id"));
         }
         let is_ready = status.ready;
         if status != content.status {
@@ -286,9 +291,10 @@ impl Hands {
         }
         match is_ready {
             true => Ok(()),
-            false => {
-                Err(Trouble::unfit(format!("group snapshot content {} is not ready", content.meta.name)))
-            }
+            false => Err(ReconcileError::unfit(format!(
+                "group snapshot content {} is not ready",
+                content.meta.name
+            ))),
         }
     }
 
@@ -298,7 +304,7 @@ impl Hands {
         content: &GroupSnapshotContent,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let status =
             GroupContentStatus { ready: false, error: Some(message.clone()), ..content.status.clone() };
         if status != content.status {
@@ -312,7 +318,7 @@ impl Hands {
         content: &GroupSnapshotContent,
         annotation: &str,
         value: Option<&str>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
@@ -322,7 +328,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let about = Reference::to(Kind::GroupSnapshotContent, &content.meta);
         self.events.write(about, severity, reason, message).await
     }

@@ -14,18 +14,18 @@ use tonic::Code;
 
 use super::asked::{self, Step};
 use super::parameters::{self, SecretKind};
-use super::{BEING_MADE, FINALIZER, Hands, topology};
+use super::{BEING_MADE, FINALIZER, ProvisionReconciler, topology};
 use crate::class_parameters::of_driver;
 use crate::found::{find, hold, release};
-use crate::trouble::is_unknown;
-use crate::{Trouble, annotations, capability, secrets};
+use crate::reconcile_error::is_unknown;
+use crate::{ReconcileError, annotations, capability, secrets};
 
 /// The attribute of each PersistentVolume with the identity of its provisioner.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
-impl Hands {
+impl ProvisionReconciler {
     /// Has the volume of a claim made.
-    pub(super) async fn provision(&self, key: &Key) -> Result<(), Trouble> {
+    pub(super) async fn provision(&self, key: &Key) -> Result<(), ReconcileError> {
         let Some(claim) = find::<Claim>(&*self.api, key).await? else {
             self.refused().remove(key);
             self.events.forget(key);
@@ -62,23 +62,23 @@ impl Hands {
                 let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
                 release(&*self.api, key, &claim.meta, &[BEING_MADE]).await
             }
-            Err(trouble) => {
+            Err(failure) => {
                 let message =
-                    format!("failed to provision volume with StorageClass {class_name:?}: {trouble}");
+                    format!("failed to provision volume with StorageClass {class_name:?}: {failure}");
                 self.write_event(&claim, Severity::Warning, "ProvisioningFailed", message).await?;
-                if trouble.code() == Some(Code::ResourceExhausted) {
+                if failure.code() == Some(Code::ResourceExhausted) {
                     self.choose_node_again(&claim, &class).await?;
                 }
-                Err(trouble)
+                Err(failure)
             }
         }
     }
 
-    async fn make(&self, claim: &Claim, class: &Class, name: &str) -> Result<(), Trouble> {
-        let bad = |error: parameters::BadClass| Trouble::unfit(error.to_string());
+    async fn make(&self, claim: &Claim, class: &Class, name: &str) -> Result<(), ReconcileError> {
+        let bad = |error: parameters::BadClass| ReconcileError::unfit(error.to_string());
         let secret = |kind| parameters::secret(class, kind, claim, name).map_err(bad);
         if claim.spec.selector.is_some() {
-            return Err(Trouble::unfit("claim Selector is not supported"));
+            return Err(ReconcileError::unfit("claim Selector is not supported"));
         }
         let provisioner_secret = secret(SecretKind::Provisioner)?;
         let mut source = CsiSource {
@@ -132,11 +132,12 @@ impl Hands {
                 if certain && !is_unknown(status.code()) {
                     self.refused().insert(claim.key());
                 }
-                return Err(Trouble::Driver(status));
+                return Err(ReconcileError::Driver(status));
             }
         };
-        let made =
-            answer.volume.ok_or_else(|| Trouble::unfit("the answer to CreateVolume holds no volume"))?;
+        let made = answer
+            .volume
+            .ok_or_else(|| ReconcileError::unfit("the answer to CreateVolume holds no volume"))?;
         self.check(claim, &made, content.as_ref(), provisioner_secret.as_ref()).await?;
         source.handle = made.volume_id.as_str().into();
         source.attributes = made.volume_context.into_iter().collect();
@@ -157,7 +158,7 @@ impl Hands {
         match self.api.create(volume.into_object()).await {
             // It was written while the answer got lost.
             Err(error) if error.is_conflict() => Ok(()),
-            answer => answer.map(drop).map_err(Trouble::from),
+            answer => answer.map(drop).map_err(ReconcileError::from),
         }
     }
 
@@ -168,11 +169,11 @@ impl Hands {
         made: &v1::Volume,
         content: Option<&v1::VolumeContentSource>,
         secret: Option<&Namespaced>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let size = u64::try_from(made.capacity_bytes).unwrap_or_default();
         let reason = match () {
             () if made.volume_id.is_empty() => {
-                return Err(Trouble::unfit("CreateVolume answered a volume without an id"));
+                return Err(ReconcileError::unfit("CreateVolume answered a volume without an id"));
             }
             () if size != 0 && size < claim.spec.request.0 => format!(
                 "created volume capacity {size} less than requested capacity {}",
@@ -190,30 +191,30 @@ impl Hands {
         match self.service.delete(request, self.config.call_limit).await {
             Ok(_) => {
                 self.refused().insert(claim.key());
-                Err(Trouble::unfit(reason))
+                Err(ReconcileError::unfit(reason))
             }
-            Err(status) => Err(Trouble::unfit(format!("{reason}; deleting it failed: {status}"))),
+            Err(status) => Err(ReconcileError::unfit(format!("{reason}; deleting it failed: {status}"))),
         }
     }
 
     /// The attributes that a claim's volume is made with.
-    async fn mutable_parameters(&self, claim: &Claim) -> Result<BTreeMap<String, String>, Trouble> {
+    async fn mutable_parameters(&self, claim: &Claim) -> Result<BTreeMap<String, String>, ReconcileError> {
         let name = &claim.spec.attributes_class;
         if name.is_empty() {
             return Ok(BTreeMap::new());
         }
         if !self.config.modifies {
-            return Err(Trouble::unfit("CSI driver does not support VolumeAttributesClass"));
+            return Err(ReconcileError::unfit("CSI driver does not support VolumeAttributesClass"));
         }
         let class: Arc<AttributesClass> = api::get(&*self.api, "", name).await?;
         if class.driver != self.config.driver {
-            return Err(Trouble::unfit(format!("VAC {name:?} is of the driver {}", class.driver)));
+            return Err(ReconcileError::unfit(format!("VAC {name:?} is of the driver {}", class.driver)));
         }
         Ok(class.parameters.clone())
     }
 
     /// Has the scheduler choose again where the place that it chose has no room.
-    async fn choose_node_again(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+    async fn choose_node_again(&self, claim: &Claim, class: &Class) -> Result<(), ReconcileError> {
         if !class.wait_for_consumer {
             return Ok(());
         }

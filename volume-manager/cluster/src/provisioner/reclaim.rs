@@ -4,9 +4,9 @@ use api::names::Namespaced;
 use api::{Attachment, Key, Kind, PersistentSource, Reference, Resource, Severity, Volume};
 use csi_proto::v1;
 
-use super::{FINALIZER, Hands};
+use super::{FINALIZER, ProvisionReconciler};
 use crate::found::{delete, find, release};
-use crate::{Trouble, annotations, secrets};
+use crate::{ReconcileError, annotations, secrets};
 
 /// Whether this driver provisioned the volume and now has to delete it.
 pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
@@ -15,17 +15,17 @@ pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
     provisioned && !is_done && volume.phase == "Released" && volume.reclaim == "Delete"
 }
 
-impl Hands {
-    pub(super) async fn reclaim(&self, name: &str) -> Result<(), Trouble> {
+impl ProvisionReconciler {
+    pub(super) async fn reclaim(&self, name: &str) -> Result<(), ReconcileError> {
         let key = Key::cluster(Kind::Volume, name);
         let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         if !is_due(&volume, &self.config.driver) {
             return Ok(());
         }
-        if let Err(trouble) = self.delete(&volume).await {
+        if let Err(failure) = self.delete(&volume).await {
             let about = Reference::to(Kind::Volume, &volume.meta);
-            self.events.write(about, Severity::Warning, "VolumeFailedDelete", trouble.to_string()).await?;
-            return Err(trouble);
+            self.events.write(about, Severity::Warning, "VolumeFailedDelete", failure.to_string()).await?;
+            return Err(failure);
         }
         self.events.forget(&key);
         delete(&*self.api, &key).await?;
@@ -34,9 +34,9 @@ impl Hands {
         release(&*self.api, &key, &volume.meta, &[FINALIZER]).await
     }
 
-    async fn delete(&self, volume: &Volume) -> Result<(), Trouble> {
+    async fn delete(&self, volume: &Volume) -> Result<(), ReconcileError> {
         let PersistentSource::Csi(csi) = &volume.source else {
-            return Err(Trouble::Foreign { volume: volume.meta.name.clone() });
+            return Err(ReconcileError::Foreign { volume: volume.meta.name.clone() });
         };
         for attachment in self.attached.to(&volume.key()) {
             // The attachment may have been deleted since its last change arrived here.
@@ -45,7 +45,7 @@ impl Hands {
                 "persistentvolume {} is still attached to node {}",
                 volume.meta.name, attachment.node
             );
-            return Err(Trouble::until(attachment.key(), reason));
+            return Err(ReconcileError::until(attachment.key(), reason));
         }
         let annotation = |key: &str| volume.meta.annotations.get(key).cloned();
         let secret = annotation(annotations::DELETION_SECRET_NAMESPACE)
@@ -55,7 +55,7 @@ impl Hands {
             volume_id: csi.handle.to_string(),
             secrets: secrets::read(&*self.api, secret.as_ref()).await?,
         };
-        self.service.delete(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        self.service.delete(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         Ok(())
     }
 }

@@ -6,19 +6,19 @@ use api::storage::{AllowedValues, NodeAffinity, Requirement};
 use api::{Claim, Class, CsiNode, Key, Kind, Node};
 use csi_proto::v1;
 
-use super::Hands;
+use super::ProvisionReconciler;
 use super::places::{Segments, keys, segments};
 use crate::found::find;
-use crate::{Trouble, annotations};
+use crate::{ReconcileError, annotations};
 
-impl Hands {
+impl ProvisionReconciler {
     /// The accessibility requirement of CreateVolume: the places that the class allows, or else those of all nodes with
     /// the driver, and as the first preference that of the claim's selected node. `None` without topology.
     pub(super) async fn requirement(
         &self,
         claim: &Claim,
         class: &Class,
-    ) -> Result<Option<v1::TopologyRequirement>, Trouble> {
+    ) -> Result<Option<v1::TopologyRequirement>, ReconcileError> {
         if !self.config.topology {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl Hands {
         };
         let Some(first) = first else {
             let reason = "error generating accessibility requirements: no topology key found on any CSINode";
-            return Err(Trouble::unfit(reason));
+            return Err(ReconcileError::unfit(reason));
         };
         // Preferred are the first place, then the places after it in their order, then those before it.
         let (before, after): (Vec<_>, Vec<_>) = places.iter().partition(|place| **place < first);
@@ -48,19 +48,19 @@ impl Hands {
     }
 
     /// Why a node with a CSINode has no place.
-    fn no_place(&self, node: &CsiNode) -> Trouble {
+    fn no_place(&self, node: &CsiNode) -> ReconcileError {
         let (node_name, driver) = (node.meta.name.clone(), &self.config.driver);
         if !node.drivers.iter().any(|on_node| on_node.name == *driver) {
-            return Trouble::Unregistered { node: node_name, driver: driver.clone() };
+            return ReconcileError::Unregistered { node: node_name, driver: driver.clone() };
         }
         let reason = format!(
             "error generating accessibility requirements: no topology key found on CSINode {node_name}"
         );
-        Trouble::until(Key::cluster(Kind::CsiNode, node_name), reason)
+        ReconcileError::until(Key::cluster(Kind::CsiNode, node_name), reason)
     }
 
     /// The place of a node; `None` if it has no object, or no topology keys of the driver.
-    async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, Trouble> {
+    async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, ReconcileError> {
         let keys = keys(node, &self.config.driver);
         if keys.is_empty() {
             return Ok(None);
@@ -90,16 +90,16 @@ fn preference(places: &BTreeSet<Segments>, node: &Segments) -> Option<Segments> 
     places.iter().find(has).cloned()
 }
 
-fn not_allowed(node: &str, place: &Segments) -> Trouble {
+fn not_allowed(node: &str, place: &Segments) -> ReconcileError {
     let reason = format!(
         "error generating accessibility requirements: selected node {node:?} is in {place:?}, which `allowedTopologies` of the \
          class does not have"
     );
-    Trouble::unfit(reason)
+    ReconcileError::unfit(reason)
 }
 
-fn unlabelled(node: &str, label: &str) -> Trouble {
-    Trouble::until(Key::cluster(Kind::Node, node), format!("node {node:?} has no label {label:?}"))
+fn unlabelled(node: &str, label: &str) -> ReconcileError {
+    ReconcileError::until(Key::cluster(Kind::Node, node), format!("node {node:?} has no label {label:?}"))
 }
 
 fn topology(place: Segments) -> v1::Topology {

@@ -12,7 +12,7 @@ use api::{
 use async_trait::async_trait;
 
 use super::{AS_SOURCE, BOUND, content_name, display, group_of};
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::events::Events;
 use crate::found::{find, hold};
 use crate::reconciler::Reconciler;
@@ -25,7 +25,7 @@ pub(super) const KINDS_WITH_GROUPS: &[Kind] =
     &[Kind::SnapshotClass, Kind::Claim, Kind::GroupSnapshot, Kind::SnapshotContent, Kind::Snapshot];
 
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct BindingReconciler {
     kinds: &'static [Kind],
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) events: Events,
@@ -34,7 +34,7 @@ pub(super) struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for BindingReconciler {
     fn kinds(&self) -> &'static [Kind] {
         self.kinds
     }
@@ -53,7 +53,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         if key.kind == Kind::Claim {
             return self.release_source(key).await;
         }
@@ -70,12 +70,12 @@ impl Reconciler for Hands {
         }
         let content = match self.content(&snapshot).await {
             Ok(content) => content,
-            Err(trouble) => {
+            Err(failure) => {
                 // That of a snapshot of a group is about to be written.
                 if group_of(&snapshot).is_none() {
-                    self.refuse(&snapshot, &trouble).await?;
+                    self.refuse(&snapshot, &failure).await?;
                 }
-                return Err(trouble);
+                return Err(failure);
             }
         };
         if content.deletion == "Delete" && hold(&*self.api, key, &snapshot.meta, BOUND).await? {
@@ -121,13 +121,13 @@ pub(super) fn source_claim(snapshot: &Snapshot) -> Option<Key> {
     }
 }
 
-impl Hands {
+impl BindingReconciler {
     pub(super) fn new(kinds: &'static [Kind], api: Arc<dyn ApiSource>) -> Self {
         Self { kinds, events: Events::new(Arc::clone(&api)), api, unfinished: References::default() }
     }
 
     /// The content that a snapshot is bound to, made or bound if it is not yet.
-    async fn content(&self, snapshot: &Snapshot) -> Result<Arc<SnapshotContent>, Trouble> {
+    async fn content(&self, snapshot: &Snapshot) -> Result<Arc<SnapshotContent>, ReconcileError> {
         let key = Key::cluster(Kind::SnapshotContent, expected_content(snapshot));
         let found = find::<SnapshotContent>(&*self.api, &key).await?;
         match (&snapshot.source, found) {
@@ -136,19 +136,19 @@ impl Hands {
             {
                 self.make_content(snapshot, claim).await
             }
-            (_, None) => Err(Trouble::until(key, "VolumeSnapshotContent is missing")),
+            (_, None) => Err(ReconcileError::until(key, "VolumeSnapshotContent is missing")),
             (source, Some(content)) => {
                 let by_hand = matches!(content.source, ContentSource::Snapshot(_));
                 if by_hand != matches!(source, SnapshotSource::Content(_)) {
                     let reason = format!("VolumeSnapshotContent {} has a source of the other kind", key.name);
-                    return Err(Trouble::until(key, reason));
+                    return Err(ReconcileError::until(key, reason));
                 }
                 if !names(&content, snapshot) {
                     let reason = format!(
                         "VolumeSnapshotContent [{}] is bound to a different snapshot",
                         content.meta.name
                     );
-                    return Err(Trouble::until(key, reason));
+                    return Err(ReconcileError::until(key, reason));
                 }
                 self.bind(snapshot, content).await
             }
@@ -160,7 +160,7 @@ impl Hands {
         &self,
         snapshot: &Snapshot,
         content: Arc<SnapshotContent>,
-    ) -> Result<Arc<SnapshotContent>, Trouble> {
+    ) -> Result<Arc<SnapshotContent>, ReconcileError> {
         if !content.snapshot_uid.is_empty() {
             return Ok(content);
         }
@@ -171,7 +171,7 @@ impl Hands {
     }
 
     /// The snapshot says what has become of its content.
-    async fn follow(&self, snapshot: &Snapshot, content: &SnapshotContent) -> Result<(), Trouble> {
+    async fn follow(&self, snapshot: &Snapshot, content: &SnapshotContent) -> Result<(), ReconcileError> {
         let before = &snapshot.status;
         let now = SnapshotStatus {
             content: content.meta.name.clone(),
@@ -204,17 +204,17 @@ impl Hands {
     }
 
     /// Says why a snapshot has no content.
-    async fn refuse(&self, snapshot: &Snapshot, trouble: &Trouble) -> Result<(), Trouble> {
+    async fn refuse(&self, snapshot: &Snapshot, failure: &ReconcileError) -> Result<(), ReconcileError> {
         let made = matches!(snapshot.source, SnapshotSource::Claim(_)) && snapshot.status.content.is_empty();
         let (reason, message) = match made {
             true => (
                 "SnapshotContentCreationFailed",
-                format!("Failed to create snapshot content with error {trouble}"),
+                format!("Failed to create snapshot content with error {failure}"),
             ),
-            false if trouble.to_string().ends_with("is missing") => {
-                ("SnapshotContentMissing", trouble.to_string())
+            false if failure.to_string().ends_with("is missing") => {
+                ("SnapshotContentMissing", failure.to_string())
             }
-            false => ("SnapshotContentMisbound", trouble.to_string()),
+            false => ("SnapshotContentMisbound", failure.to_string()),
         };
         let status = SnapshotStatus { error: Some(message.clone()), ..snapshot.status.clone() };
         if status != snapshot.status {
@@ -229,12 +229,12 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         self.events.write(Reference::to(Kind::Snapshot, &snapshot.meta), severity, reason, message).await
     }
 
     /// The claims of a snapshot's namespace.
-    pub(super) async fn claims_beside(&self, snapshot: &Snapshot) -> Result<Vec<Arc<Claim>>, Trouble> {
+    pub(super) async fn claims_beside(&self, snapshot: &Snapshot) -> Result<Vec<Arc<Claim>>, ReconcileError> {
         Ok(api::list_in(&*self.api, &snapshot.meta.namespace).await?)
     }
 }

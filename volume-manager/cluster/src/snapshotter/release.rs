@@ -2,13 +2,13 @@
 
 use api::{ClaimPhase, GroupSnapshot, Key, Kind, Resource, Severity, Snapshot, SnapshotContent};
 
-use super::binding::{Hands, expected_content, names};
+use super::binding::{BindingReconciler, expected_content, names};
 use super::{AS_SOURCE, BEING_DELETED, BOUND, IN_GROUP, display, group_of};
-use crate::Trouble;
+use crate::ReconcileError;
 use crate::found::{annotate, delete, find, release};
 
-impl Hands {
-    pub(super) async fn let_go(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+impl BindingReconciler {
+    pub(super) async fn let_go(&self, snapshot: &Snapshot) -> Result<(), ReconcileError> {
         let key = snapshot.key();
         self.refuse_while_in_group(snapshot).await?;
         let Some(content) = self.content_of_deleted(snapshot).await? else {
@@ -35,7 +35,10 @@ impl Hands {
     }
 
     /// The content that belongs to a snapshot, also if so far only the content names the other.
-    async fn content_of_deleted(&self, snapshot: &Snapshot) -> Result<Option<SnapshotContent>, Trouble> {
+    async fn content_of_deleted(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<Option<SnapshotContent>, ReconcileError> {
         let name = match snapshot.status.content.as_str() {
             "" => expected_content(snapshot),
             bound => bound.to_owned(),
@@ -47,7 +50,7 @@ impl Hands {
     }
 
     /// A snapshot of a group goes with its group only.
-    async fn refuse_while_in_group(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+    async fn refuse_while_in_group(&self, snapshot: &Snapshot) -> Result<(), ReconcileError> {
         let Some(owner) = group_of(snapshot) else { return Ok(()) };
         let key = Key::namespaced(Kind::GroupSnapshot, &snapshot.meta.namespace, &owner.name);
         let group = find::<GroupSnapshot>(&*self.api, &key).await?;
@@ -62,10 +65,10 @@ impl Hands {
         if !group.meta.is_deleting() {
             self.write_event(snapshot, Severity::Warning, "SnapshotDeletePending", message.clone()).await?;
         }
-        Err(Trouble::until(key, message))
+        Err(ReconcileError::until(key, message))
     }
 
-    async fn refuse_while_restored(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+    async fn refuse_while_restored(&self, snapshot: &Snapshot) -> Result<(), ReconcileError> {
         let claims = self.claims_beside(snapshot).await?;
         let restored = claims.iter().find(|claim| {
             let source = claim.spec.data_source.as_ref();
@@ -77,7 +80,7 @@ impl Hands {
         let message = "Snapshot is being used to restore a PVC".to_owned();
         self.write_event(snapshot, Severity::Warning, "SnapshotDeletePending", message).await?;
         let name = display(&snapshot.key());
-        Err(Trouble::until(
+        Err(ReconcileError::until(
             claim.key(),
             format!("snapshot {name} is in use (being used to restore a PVC), will retry deletion"),
         ))

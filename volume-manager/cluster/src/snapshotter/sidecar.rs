@@ -15,12 +15,12 @@ use super::{BEING_CREATED, BEING_DELETED, CONTENT, GROUP_HANDLE, SECRET, Snapsho
 use crate::class_parameters::of_driver;
 use crate::events::Events;
 use crate::found::{annotate, find, hold, release};
+use crate::reconcile_error::may_exist;
 use crate::reconciler::Reconciler;
-use crate::trouble::may_exist;
-use crate::{SnapshotService, Trouble, secrets};
+use crate::{ReconcileError, SnapshotService, secrets};
 
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct SidecarReconciler {
     pub(super) config: SnapshotterConfig,
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) events: Events,
@@ -28,7 +28,7 @@ pub(super) struct Hands {
 }
 
 #[async_trait]
-impl Reconciler for Hands {
+impl Reconciler for SidecarReconciler {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::SnapshotClass, Kind::SnapshotContent]
     }
@@ -45,7 +45,7 @@ impl Reconciler for Hands {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+    async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
         loop {
             let Some(content) = find::<SnapshotContent>(&*self.api, key).await? else {
                 self.events.forget(key);
@@ -146,8 +146,8 @@ fn next(content: &SnapshotContent) -> Step {
     }
 }
 
-impl Hands {
-    async fn create(&self, content: &SnapshotContent, volume: &str) -> Result<(), Trouble> {
+impl SidecarReconciler {
+    async fn create(&self, content: &SnapshotContent, volume: &str) -> Result<(), ReconcileError> {
         let class: Arc<SnapshotClass> = api::get(&*self.api, "", &content.class).await?;
         let request = v1::CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),
@@ -162,41 +162,42 @@ impl Hands {
                 if !may_exist(status.code()) {
                     self.annotate(content, BEING_CREATED, None).await?;
                 }
-                let trouble = Trouble::Driver(status);
+                let failure = ReconcileError::Driver(status);
                 let message = format!(
-                    "Failed to create snapshot: failed to take snapshot of the volume {volume}: {trouble}"
+                    "Failed to create snapshot: failed to take snapshot of the volume {volume}: {failure}"
                 );
                 self.refused(content, "SnapshotCreationFailed", message).await?;
-                return Err(trouble);
+                return Err(failure);
             }
         };
         self.note(content, answer.snapshot.unwrap_or_default(), Some(BEING_CREATED)).await
     }
 
     /// Writes the state of a snapshot that was not made from a claim here.
-    async fn look(&self, content: &SnapshotContent, handle: String) -> Result<(), Trouble> {
+    async fn look(&self, content: &SnapshotContent, handle: String) -> Result<(), ReconcileError> {
         match self.state(handle).await {
             Ok(snapshot) => self.note(content, snapshot, None).await,
-            Err(trouble) => {
-                let message = format!("Failed to check and update snapshot content: {trouble}");
+            Err(failure) => {
+                let message = format!("Failed to check and update snapshot content: {failure}");
                 self.refused(content, "SnapshotContentCheckandUpdateFailed", message).await?;
-                Err(trouble)
+                Err(failure)
             }
         }
     }
 
     /// The state of a snapshot by its handle. A driver without lists is believed to have it.
-    async fn state(&self, handle: String) -> Result<v1::Snapshot, Trouble> {
+    async fn state(&self, handle: String) -> Result<v1::Snapshot, ReconcileError> {
         if !self.config.lists {
             return Ok(v1::Snapshot { snapshot_id: handle, ready_to_use: true, ..v1::Snapshot::default() });
         }
         let request = v1::ListSnapshotsRequest { snapshot_id: handle.clone(), ..Default::default() };
-        let answer = self.service.list(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        let answer =
+            self.service.list(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         let entry = answer.entries.into_iter().next().and_then(|entry| entry.snapshot);
-        entry.ok_or_else(|| Trouble::unfit(format!("can not find snapshot for snapshotID {handle}")))
+        entry.ok_or_else(|| ReconcileError::unfit(format!("can not find snapshot for snapshotID {handle}")))
     }
 
-    async fn delete(&self, content: &SnapshotContent, handle: String) -> Result<(), Trouble> {
+    async fn delete(&self, content: &SnapshotContent, handle: String) -> Result<(), ReconcileError> {
         let request = v1::DeleteSnapshotRequest {
             snapshot_id: handle,
             secrets: secrets::read(&*self.api, secret(content).as_ref()).await?,
@@ -204,7 +205,7 @@ impl Hands {
         if let Err(status) = self.service.delete(request, self.config.call_limit).await {
             let message = "Failed to delete snapshot".to_owned();
             self.write_event(content, Severity::Warning, "SnapshotDeleteError", message).await?;
-            return Err(Trouble::Driver(status));
+            return Err(ReconcileError::Driver(status));
         }
         // Its finalizer goes last: as long as the driver may have it, its object is there.
         let body = PatchBody::ContentStatus(ContentStatus::default());
@@ -219,9 +220,9 @@ impl Hands {
         content: &SnapshotContent,
         snapshot: v1::Snapshot,
         annotation: Option<&str>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         if snapshot.snapshot_id.is_empty() {
-            return Err(Trouble::unfit("the driver answered a snapshot without an id"));
+            return Err(ReconcileError::unfit("the driver answered a snapshot without an id"));
         }
         let size = u64::try_from(snapshot.size_bytes).ok().filter(|size| *size > 0);
         let status = ContentStatus {
@@ -239,12 +240,19 @@ impl Hands {
         }
         match snapshot.ready_to_use {
             true => Ok(()),
-            false => Err(Trouble::unfit(format!("snapshot content {} is not ready", content.meta.name))),
+            false => {
+                Err(ReconcileError::unfit(format!("snapshot content {} is not ready", content.meta.name)))
+            }
         }
     }
 
     /// Says why the driver has not made it.
-    async fn refused(&self, content: &SnapshotContent, reason: &str, message: String) -> Result<(), Trouble> {
+    async fn refused(
+        &self,
+        content: &SnapshotContent,
+        reason: &str,
+        message: String,
+    ) -> Result<(), ReconcileError> {
         let status = ContentStatus { ready: false, error: Some(message.clone()), ..content.status.clone() };
         if status != content.status {
             self.api.patch(Patch::of(content.key(), PatchBody::ContentStatus(status))).await?;
@@ -257,7 +265,7 @@ impl Hands {
         content: &SnapshotContent,
         annotation: &str,
         value: Option<&str>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         annotate(&*self.api, &content.key(), &content.meta, annotation, value).await
     }
 
@@ -267,7 +275,7 @@ impl Hands {
         severity: Severity,
         reason: &str,
         message: String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         let about = Reference::to(Kind::SnapshotContent, &content.meta);
         self.events.write(about, severity, reason, message).await
     }

@@ -1,11 +1,11 @@
-//! Why a step of a controller was not done. It is tried again.
+//! The error of a reconciliation, which the controller tries again after a pause.
 
 use api::storage::AttachmentError;
 use api::{ApiError, Key, Kind};
 use tonic::{Code, Status};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum ReconcileError {
     #[error("rpc error: code = {} desc = {}", code_name(code_of(.0)), message_of(.0))]
     Driver(Status),
     #[error(transparent)]
@@ -24,7 +24,7 @@ pub(crate) enum Trouble {
     Infeasible { reason: String },
 }
 
-impl Trouble {
+impl ReconcileError {
     /// Something is not as it has to be.
     pub(crate) fn unfit(reason: impl Into<String>) -> Self {
         Self::Unfit { reason: reason.into(), missed: None }
