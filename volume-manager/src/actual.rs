@@ -23,7 +23,7 @@ pub struct ActualState {
     volumes: BTreeMap<VolumeName, VolumeRecord>,
     /// The volumes that have an entry for a pod: an index over `volumes`.
     by_pod: BTreeMap<PodUid, Few<VolumeName, ()>>,
-    /// Volumes whose expansion has failed for good. Kept when the record is removed.
+    /// Volumes whose last expansion ended with a final error. Kept when the record is removed.
     expansion_failed: BTreeSet<VolumeName>,
 }
 
@@ -75,12 +75,12 @@ impl ActualState {
         self.by_pod.contains_key(pod)
     }
 
-    /// Whether the expansion of a volume has failed for good.
+    /// Whether the last expansion of a volume ended with a final error.
     pub fn expansion_failed(&self, volume: &VolumeName) -> bool {
         self.expansion_failed.contains(volume)
     }
 
-    /// All volumes whose expansion has failed for good.
+    /// All volumes whose last expansion ended with a final error.
     pub fn expansions_failed(&self) -> impl Iterator<Item = &VolumeName> {
         self.expansion_failed.iter()
     }
@@ -98,7 +98,7 @@ impl ActualState {
         match &entry.mount {
             PodMount::Attempted | PodMount::Uncertain => PodView::Uncertain,
             PodMount::Mounted(_) if entry.needs_remount => PodView::NeedsRemount,
-            PodMount::Mounted(_) if grows && record.is_smaller_than(size) => {
+            PodMount::Mounted(_) if grows && record.must_grow_to(size) => {
                 PodView::NeedsGrow { from: record.size }
             }
             PodMount::Mounted(_) => PodView::Mounted,
@@ -128,7 +128,7 @@ impl ActualState {
                     record.attachability = Attachability::Yes;
                 }
                 record.device_path = device_path;
-                record.set_unknown_size(claim_size.unwrap_or_default());
+                record.set_size_if_unknown(claim_size.unwrap_or_default());
             }
             (Some(record), T::AttachmentFound) => record.attachability = Attachability::Yes,
             (Some(record), T::Detached) if record.pods.is_empty() && record.device == Device::NotMounted => {
@@ -348,7 +348,7 @@ impl ActualState {
     /// Sets the size of a volume if it is unknown.
     pub fn initialize_size(&mut self, volume: &VolumeName, size: Bytes) {
         if let Some(record) = self.volumes.get_mut(volume) {
-            record.set_unknown_size(size);
+            record.set_size_if_unknown(size);
         }
     }
 }

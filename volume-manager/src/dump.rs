@@ -1,10 +1,10 @@
-//! A snapshot of everything the manager believes, as text for people, traces and tests.
+//! A snapshot of the manager's state, as text for people, traces and tests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The manager's state at one moment. Texts of states are the same as in recordings.
+/// The manager's state at one moment. Each state has the text that recordings use for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dump {
     /// The actual state: `volume <unique name>` and `pod <uid> <unique name>`.
@@ -15,11 +15,11 @@ pub struct Dump {
     pub running: Vec<String>,
     /// Failed operations in back-off.
     pub waiting: Vec<Waiting>,
-    /// The errors of pods.
+    /// By pod UID: the errors of its volumes, which explain why a wait for them failed.
     pub errors: BTreeMap<String, Vec<String>>,
     /// Volumes and pods that were reconstructed from disk and not confirmed by an operation since.
     pub reconstructed: Vec<String>,
-    /// Volumes whose expansion has failed for good.
+    /// Volumes whose last expansion on this node ended with a final error.
     pub expansion_failed: Vec<String>,
     /// Unidentified directories and stages, by path, with the reason.
     pub unexplained: BTreeMap<String, String>,

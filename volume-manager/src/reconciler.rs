@@ -191,7 +191,7 @@ fn mount(
         attachable: wanted.attachable,
         device: record.device.before(),
         before,
-        used_elsewhere: record.is_used_elsewhere(&pod) || worlds.orphans.iter().any(may_have),
+        used_elsewhere: record.is_used_by_another_pod(&pod) || worlds.orphans.iter().any(may_have),
         expansion_failed: worlds.actual.expansion_failed(volume),
         expansion_blocked: record.expansion_blocked,
     });

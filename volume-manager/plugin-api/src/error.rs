@@ -148,7 +148,7 @@ pub enum Unfit {
         /// The missing plugin's name.
         plugin: String,
     },
-    /// The plugin cannot do this.
+    /// The plugin lacks an ability that the volume needs.
     #[error("plugin {plugin} cannot {ability}")]
     NoAbility { plugin: String, ability: &'static str },
     /// The volume's node affinity does not match this node.
@@ -161,7 +161,7 @@ pub enum Unfit {
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     UsedByAnotherPod,
     /// The volume belongs to another plugin.
-    #[error("volume `{volume}` is not one of plugin {plugin}")]
+    #[error("volume `{volume}` does not belong to plugin {plugin}")]
     WrongSource {
         plugin: String,
         /// The name of the PersistentVolume or pod volume.
@@ -216,8 +216,8 @@ mod tests {
             (tool.into(), "mount failed: exit status 32: mount.nfs: server:/x on <path>: denied: for <path>"),
         ] {
             assert_eq!(failure.user_message(), expected);
-            assert!(failure.chain().contains("/root"), "the log has it all: {}", failure.chain());
-            assert_eq!(chain(&failure), failure.chain(), "also of a failure that is somebody's cause");
+            assert!(failure.chain().contains("/root"), "the log names the path: {}", failure.chain());
+            assert_eq!(chain(&failure), failure.chain(), "the chain of a `Failure` is that of its error");
         }
     }
 }

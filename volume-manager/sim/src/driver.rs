@@ -91,7 +91,7 @@ struct Snapshot {
     /// The group that it is part of; empty if none.
     group: String,
     /// The number of further calls that are answered with "not ready".
-    unready: u32,
+    calls_until_ready: u32,
 }
 
 impl SimulatedDriver {

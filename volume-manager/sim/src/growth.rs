@@ -10,7 +10,7 @@ use crate::driver::{SIZE, SimulatedDriver};
 use crate::objects::Disk;
 
 /// The time between the controller's last write and the status that asks the node.
-const A_WHILE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(300);
 /// The resize status while the controller expands.
 const CONTROLLERS: &str = "ControllerResizeInProgress";
 /// The resize status that asks the node to expand.
@@ -39,7 +39,7 @@ pub(crate) fn ask(api: &SimulatedApi, disk: &Disk, records: bool) {
     }
     let api = api.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(A_WHILE).await;
+        tokio::time::sleep(PAUSE).await;
         api.change("default", &claim, |claim: &mut Claim| {
             // A still larger request may have been recorded meanwhile.
             if claim.status.resize == CONTROLLERS {

@@ -3,8 +3,8 @@
 use crate::run::{Outcome, Violated, simulate};
 use crate::script::{Scenario, Step};
 
-/// The same violation from fewer steps: leaves out smaller and smaller chunks as long as the rest breaks the
-/// same contract.
+/// Finds the same violation in fewer steps: leaves out chunks, halved each round, as long as the rest breaks the same
+/// contract.
 pub fn minimise(violated: Violated) -> Violated {
     let signature = violated.signature();
     let mut best = violated;
@@ -12,7 +12,7 @@ pub fn minimise(violated: Violated) -> Violated {
     while chunk > 0 {
         let mut at = 0;
         while at < best.steps.len() {
-            match without(&best.scenario, &best.steps, at, chunk, &signature) {
+            match violation_without(&best.scenario, &best.steps, at, chunk, &signature) {
                 Some(smaller) => best = smaller,
                 None => at += chunk,
             }
@@ -22,7 +22,8 @@ pub fn minimise(violated: Violated) -> Violated {
     best
 }
 
-fn without(
+/// Simulates the steps without a chunk. Returns the violation, if it is the same one.
+fn violation_without(
     scenario: &Scenario,
     steps: &[Step],
     at: usize,

@@ -15,7 +15,7 @@ use crate::objects::NEIGHBOUR;
 use crate::trace::Trace;
 
 /// The time from the last pod to the release of its volume.
-const A_WHILE: Duration = Duration::from_secs(2);
+const RELEASE_DELAY: Duration = Duration::from_secs(2);
 
 /// Runs as long as the simulation.
 pub(crate) fn start(api: SimulatedApi, trace: Trace) {
@@ -54,7 +54,7 @@ impl Neighbour {
         for (volume, until) in &mut self.used {
             match wanted.contains_key(volume) {
                 true => *until = None,
-                false => _ = until.get_or_insert(now + A_WHILE),
+                false => _ = until.get_or_insert(now + RELEASE_DELAY),
             }
         }
         for (volume, handle) in &wanted {

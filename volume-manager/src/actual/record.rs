@@ -42,12 +42,12 @@ pub enum Attachability {
     Unknown,
 }
 
-/// The stage of a volume.
+/// Whether a volume is staged on this node, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
     /// Not staged.
     NotMounted,
-    /// An operation stages it for the first time. If that certainly fails, it is not staged.
+    /// An operation stages the volume for the first time. After a final error it is not staged.
     Attempted {
         /// The staging path or global map.
         at: PathBuf,
@@ -80,7 +80,7 @@ pub struct PodEntry {
 /// The mount of a volume for a pod. A pod without one has no entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodMount {
-    /// An operation mounts it for the first time. If that certainly fails, it is not mounted.
+    /// An operation mounts the volume for the first time. After a final error it is not mounted.
     Attempted,
     /// The volume may be mounted: an attempt was interrupted, or an unmount has failed.
     Uncertain,
@@ -107,14 +107,14 @@ impl VolumeRecord {
         }
     }
 
-    pub(super) fn set_unknown_size(&mut self, size: Bytes) {
+    pub(super) fn set_size_if_unknown(&mut self, size: Bytes) {
         if self.size.is_zero() {
             self.size = size;
         }
     }
 
-    /// Whether the volume has to be expanded: both sizes are known, and the driver has not refused.
-    pub(crate) fn is_smaller_than(&self, wanted: Bytes) -> bool {
+    /// Whether the volume has to be expanded to this size: its own size is known, and the driver has not refused.
+    pub(crate) fn must_grow_to(&self, wanted: Bytes) -> bool {
         !self.expansion_blocked && !self.size.is_zero() && wanted > self.size
     }
 
@@ -123,8 +123,8 @@ impl VolumeRecord {
         self.attachability == Attachability::Yes
     }
 
-    /// Whether the volume was reconstructed, the node's object does not list it as attached, and no mount of it
-    /// is certain: it must be attached before it is mounted again.
+    /// Whether the volume must be attached before it is mounted again: it was reconstructed, the node's object does not list
+    /// it as attached, and no mount of it is certain.
     pub fn has_lost_attachment(&self) -> bool {
         let staged = matches!(self.device, Device::Mounted { .. });
         let used = staged || self.pods.values().any(|entry| entry.mounted().is_some());
@@ -132,7 +132,7 @@ impl VolumeRecord {
     }
 
     /// Whether another pod has or may have the volume.
-    pub fn is_used_elsewhere(&self, pod: &PodUid) -> bool {
+    pub fn is_used_by_another_pod(&self, pod: &PodUid) -> bool {
         self.pods.keys().any(|other| other != pod)
     }
 }

@@ -248,8 +248,7 @@ fn interrupted_operation_is_uncertain() {
 #[test]
 fn size_is_known_after_an_expansion() {
     let mut actual = state_after(&[]);
-    let is_smaller =
-        |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
+    let is_smaller = |actual: &ActualState, size| actual.volume(&name()).unwrap().must_grow_to(Bytes(size));
     assert!(!actual.volume(&name()).unwrap().expansion_blocked);
     assert!(!is_smaller(&actual, 2), "its size is not known");
     actual.apply(&name(), Transition::Resized(Bytes(3)));

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_privileged_has_all_and_nobody_has_what_the_kernel_does_not_know() {
+    fn privileged_container_has_all_and_unknown_capability_is_refused() {
         let mut powers = Powers { drop: names("ALL"), ..Powers::default() };
         assert_eq!(of(true, &powers).unwrap().len(), names(ALL).len());
         powers.add = names("SYS_MAGIC");

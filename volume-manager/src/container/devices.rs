@@ -20,7 +20,7 @@ pub struct Device {
 
 /// The devices of a container, in order.
 ///
-/// A link that is missing is an error: the kubelet starts the container without its device.
+/// A missing link is an error here; the kubelet would start the container without the device.
 pub(super) async fn of(
     host: &dyn Host,
     paths: &Paths,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::runtime::Port;
 
-/// The mapped ports. Of two with the same name, or two equal ones without a name, the first counts.
+/// The mapped ports: the first of each name, and the first of equal ports without a name.
 pub(super) fn of(ports: &[Port]) -> Vec<Port> {
     let mut names = BTreeSet::new();
     let name = |port: &Port| match port.name.as_str() {
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_comes_again_is_passed_over() {
+    fn second_port_of_the_same_name_is_left_out() {
         let port = |name: &str, container_port, host_ip: &str| Port {
             name: name.to_owned(),
             container_port,

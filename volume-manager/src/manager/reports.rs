@@ -66,7 +66,7 @@ impl Manager {
         let volume = &running.key.volume;
         let wanted = self.desired.volume(volume).map(|wanted| wanted.size);
         let record = self.actual.volume(volume);
-        wanted.zip(record).is_some_and(|(wanted, record)| record.is_smaller_than(wanted))
+        wanted.zip(record).is_some_and(|(wanted, record)| record.must_grow_to(wanted))
     }
 
     fn finished(&mut self, id: OperationId, outcome: Outcome) {

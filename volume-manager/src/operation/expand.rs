@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_nobody_asks_for_any_more_is_infeasible_if_it_fails_again() {
+    fn failed_size_above_the_claims_request_is_infeasible() {
         let mut claim = Claim::default();
         claim.spec.request = Bytes(1);
         assert!(Plan::of(&claim, Bytes(2), true).infeasible_if_it_fails);

@@ -81,7 +81,7 @@ async fn a_volume_for_one_pod_goes_to_no_second_one() {
 }
 
 #[tokio::test]
-async fn mount_options_are_refused_where_nobody_takes_them() {
+async fn mount_options_are_refused_for_a_plugin_without_them() {
     const ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
     for (options, annotation, refused) in
         [("", None, false), ("noatime", None, true), ("", Some("noatime"), true), ("", Some(""), false)]
@@ -137,7 +137,7 @@ async fn a_volume_that_is_shown_elsewhere_stays_on_the_node() {
 }
 
 #[tokio::test]
-async fn a_device_somebody_holds_open_has_not_left() {
+async fn device_held_open_is_not_unmounted() {
     for (path, claimed, leaves) in
         [("/dev/sdb", true, false), ("/dev/sdb", false, true), ("csi-attachment", true, true)]
     {
@@ -194,10 +194,10 @@ async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
     let using = || Node { volumes_in_use: vec![volume.clone()], ..node("a") };
     let refused = detach(Some(using()), false, true).await.unwrap_err();
     assert!(refused.ends_with(": volume is still in use by node, according to Node status"), "{refused}");
-    assert_eq!(detach(Some(using()), false, false).await, Ok(()), "nobody wants to be sure");
+    assert_eq!(detach(Some(using()), false, false).await, Ok(()), "no check of the node was asked for");
     assert_eq!(detach(Some(node("a")), false, true).await, Ok(()), "it uses others");
     assert_eq!(detach(None, false, true).await, Ok(()), "a node that is gone uses nothing");
-    assert!(detach(Some(node("a")), true, true).await.is_err(), "nobody knows");
+    assert!(detach(Some(node("a")), true, true).await.is_err(), "whether the node uses it is unknown");
 }
 
 #[tokio::test]

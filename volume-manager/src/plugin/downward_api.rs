@@ -246,8 +246,12 @@ mod tests {
                     Some(asked),
                     "{name}: the node asks for nothing"
                 );
-                let nobody = read("limits", &Allocatable::default());
-                assert_eq!(nobody.is_none(), name != "hugepages-2Mi", "{name}: nobody knows the node");
+                let unknown = read("limits", &Allocatable::default());
+                assert_eq!(
+                    unknown.is_none(),
+                    name != "hugepages-2Mi",
+                    "{name}: the node's resources are unknown"
+                );
             }
         }
     }

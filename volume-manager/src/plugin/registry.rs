@@ -165,7 +165,7 @@ mod tests {
             kubernetes.io/nfs Filesystem: Nfs { server: "", path: "pv", read_only: false }
             kubernetes.io/local-volume Filesystem: Some(Local { path: "", fs_type: "" }) of pv
             kubernetes.io/local-volume Block: Some(Local { path: "/dev/disk", fs_type: "" }) of pv
-            kubernetes.io/image Filesystem: volume `pv` is not one of plugin kubernetes.io/image
+            kubernetes.io/image Filesystem: volume `pv` does not belong to plugin kubernetes.io/image
             kubernetes.io/configmap Filesystem: ConfigMap(Content { name: "", items: [], default_mode: 0, optional: false })
             kubernetes.io/secret Filesystem: Secret(Content { name: "pv", items: [], default_mode: 0, optional: false })
             kubernetes.io/downward-api Filesystem: DownwardApi { items: [], default_mode: 0 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_found_by_its_name_which_is_a_qualified_one_and_nobody_elses() {
+    fn each_plugin_has_its_own_qualified_name() {
         let registry = kubelet();
         let mut names = std::collections::BTreeSet::new();
         for plugin in registry.all() {

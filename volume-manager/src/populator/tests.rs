@@ -164,7 +164,7 @@ fn a_look_that_was_overtaken_gives_nothing() {
     f.facts.csi_drivers.insert(DRIVER.into(), Arc::new(CsiDriver::default()));
     let web = pod("web");
     let volumes = || vec![("data".into(), found(disk()))];
-    assert_eq!(f.gives(&web, 1, volumes()), [""; 0], "nobody knows the pod");
+    assert_eq!(f.gives(&web, 1, volumes()), [""; 0], "the pod is unknown");
     f.populator.set_pod(Arc::new(web.clone()));
     assert_eq!(f.looks(), [("web".to_owned(), 1)]);
     f.populator.remove_pod(&web.uid());
@@ -239,7 +239,7 @@ fn a_pod_that_is_gone_leaves_nothing_to_do() {
         f.populator.set_pod(Arc::new(web.clone()));
         f.look(&web, wrong());
         gone(&mut f.populator, &web.uid());
-        assert_eq!(f.retry(), None, "nobody wakes up for it");
+        assert_eq!(f.retry(), None, "no retry is due");
 
         let mut f = Fixture::new();
         f.populator.set_pod(Arc::new(db.clone()));
@@ -279,7 +279,7 @@ fn a_claim_names_the_pods_that_refer_to_it() {
     assert_eq!(of(&f, shared()), ["db"]);
     assert_eq!(of(&f, Namespaced::new("default", "web-own")), [""; 0]);
     f.populator.remove_pod(&"db".into());
-    assert!(f.populator.by_claim.is_empty(), "nothing is kept of claims nobody refers to");
+    assert!(f.populator.by_claim.is_empty(), "claims without a pod are dropped");
 }
 
 #[test]
@@ -356,10 +356,10 @@ fn a_pod_that_is_ending_gets_what_it_had_at_the_start_and_nothing_later() {
 }
 
 #[test]
-fn containers_may_run_until_somebody_knows_better() {
+fn containers_may_run_until_all_pods_are_known() {
     let mut f = Fixture::new();
     let web = PodUid::from("web");
-    assert!(f.populator.may_run(&web), "nobody has said which pods there are");
+    assert!(f.populator.may_run(&web), "the pods are not known yet");
     f.populator.set_sources_ready();
     assert!(!f.populator.may_run(&web));
     f.populator.set_pod(Arc::new(pod("web")));

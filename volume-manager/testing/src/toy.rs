@@ -297,8 +297,8 @@ impl VolumePlugin for Toy {
     }
 
     fn expander(&self) -> Option<&dyn Expander> {
-        let nobody = self.lock().grown_by == Some(GrownBy::Nobody);
-        (!nobody).then_some(self as _)
+        let grows_never = self.lock().grown_by == Some(GrownBy::Nobody);
+        (!grows_never).then_some(self as _)
     }
 }
 

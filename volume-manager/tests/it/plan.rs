@@ -314,7 +314,7 @@ fn nothing_is_taken_away_while_the_books_are_incomplete() {
 }
 
 #[test]
-fn containers_that_may_run_keep_what_nobody_wants() {
+fn unwanted_volume_stays_while_containers_may_run() {
     check(World::new().mounted("data", "old").running("old"), expect![[""]]);
 }
 
@@ -347,7 +347,7 @@ fn a_volume_leaves_the_node_in_three_steps() {
 }
 
 #[test]
-fn a_stage_that_somebody_wants_stays() {
+fn wanted_volume_stays_staged() {
     check(
         World::new().staged("data").wanted("data", "web"),
         expect![[r#"

@@ -188,7 +188,7 @@ async fn a_pod_whose_uid_leaves_its_directory_gets_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_nobody_takes_are_refused() {
+async fn volume_without_a_plugin_is_refused() {
     let world = World::new().await;
     let mut web = pod("web", &["data"]);
     web.volumes[0].source = VolumeSource::Other { kind: "flocker".to_owned() };

@@ -255,7 +255,7 @@ async fn a_directory_that_explains_nothing_is_explained_by_other_means() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mount_nobody_can_explain_is_neither_touched_nor_forgotten() {
+async fn unidentified_mount_stays_and_is_remembered() {
     let mut world = World::starting();
     world.left("web", "data");
     world.left("web", "other");

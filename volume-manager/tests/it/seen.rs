@@ -75,7 +75,7 @@ async fn a_driver_that_has_come_to_need_no_attachment_is_waited_for_no_longer() 
         stage data
         publish data web
     "#]]);
-    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]), "nobody detaches it");
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]), "the volume is not attachable");
     // A volume that is mounted without an attachment stays mounted.
     world.api.remove(&Key::cluster(Kind::CsiDriver, "toy.example"));
     world.idle().await;
@@ -180,7 +180,7 @@ async fn label_conflict_names_the_other_pod() {
     assert!(began.elapsed().is_zero(), "at once");
     world.toy.release("unpublish data web");
     world.idle().await;
-    world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect("nobody has it any more");
+    world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect("no pod has the volume any more");
 }
 
 /// An operation that panics has failed, and no other has.

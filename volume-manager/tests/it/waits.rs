@@ -97,7 +97,7 @@ async fn waiter_waits_for_every_volume_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_nobody_listens_to_stands_in_nobodys_way() {
+async fn abandoned_wait_delays_no_other_wait() {
     let world = World::new().await;
     world.volume("data");
     world.toy.hold("stage data");
@@ -252,11 +252,11 @@ async fn a_look_that_takes_too_long_is_not_waited_for() {
     let (wait, all) = (mounted(&world, &web, SECOND), idle(&world, SECOND));
     let (result, took) = wait.await.expect("it only waits");
     expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: context deadline exceeded"]
-        .assert_eq(&result.expect_err("nobody answers").to_string());
+        .assert_eq(&result.expect_err("the wait fails").to_string());
     assert_eq!(took, SECOND);
     let (result, took) = all.await.expect("it only waits");
     expect!["the manager is not idle: look at web: context deadline exceeded"]
-        .assert_eq(&result.expect_err("nobody answers").to_string());
+        .assert_eq(&result.expect_err("the wait fails").to_string());
     assert_eq!(took, SECOND);
 }
 

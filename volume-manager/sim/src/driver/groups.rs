@@ -63,11 +63,11 @@ impl SimulatedDriver {
         sources.iter().try_for_each(|source| self.known(source))?;
         let id = self.next_id(name, "group");
         let mut inner = self.open();
-        let unready = (inner.calls % 3) as u32;
+        let calls_until_ready = (inner.calls % 3) as u32;
         let members: Vec<String> = (0..sources.len()).map(|number| format!("{id}-{number}")).collect();
         for (member, source) in members.iter().zip(sources) {
             let size = inner.volumes[source].granted;
-            let snapshot = Snapshot { source: source.clone(), size, group: id.clone(), unready };
+            let snapshot = Snapshot { source: source.clone(), size, group: id.clone(), calls_until_ready };
             inner.snapshots.insert(member.clone(), snapshot);
         }
         inner.groups.insert(id.clone(), members);

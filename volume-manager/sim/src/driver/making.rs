@@ -85,7 +85,7 @@ impl SimulatedDriver {
         let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
         match source {
             Some(Source::Volume(source)) => self.known(&source.volume_id)?,
-            Some(Source::Snapshot(source)) => self.has_snapshot(&source.snapshot_id)?,
+            Some(Source::Snapshot(source)) => self.check_snapshot_exists(&source.snapshot_id)?,
             None => {}
         }
         let size = asked(request.capacity_range.as_ref());

@@ -60,21 +60,21 @@ impl SimulatedDriver {
                 self.known(source)?;
                 let id = self.next_id(name, "snap");
                 let mut inner = self.open();
-                let (size, unready) = (inner.volumes[source].granted, (inner.calls % 3) as u32);
+                let (size, calls_until_ready) = (inner.volumes[source].granted, (inner.calls % 3) as u32);
                 let (source, group) = (source.to_owned(), String::new());
-                inner.snapshots.insert(id.clone(), Snapshot { source, size, group, unready });
+                inner.snapshots.insert(id.clone(), Snapshot { source, size, group, calls_until_ready });
                 id
             }
         };
-        self.snapshot(&id).ok_or_else(|| Status::internal("it has just been taken"))
+        self.snapshot(&id).ok_or_else(|| Status::internal("the snapshot that was just taken is gone"))
     }
 
-    /// A snapshot as it is now. Each question brings it nearer to its readiness.
+    /// A snapshot as it is now. Each call counts down to its readiness.
     pub(super) fn snapshot(&self, id: &str) -> Option<v1::Snapshot> {
         let mut inner = self.open();
         let snapshot = inner.snapshots.get_mut(id)?;
-        let ready_to_use = snapshot.unready == 0;
-        snapshot.unready = snapshot.unready.saturating_sub(1);
+        let ready_to_use = snapshot.calls_until_ready == 0;
+        snapshot.calls_until_ready = snapshot.calls_until_ready.saturating_sub(1);
         Some(v1::Snapshot {
             snapshot_id: id.to_owned(),
             source_volume_id: snapshot.source.clone(),
@@ -95,7 +95,7 @@ impl SimulatedDriver {
         Ok(())
     }
 
-    pub(super) fn has_snapshot(&self, id: &str) -> Result<(), Status> {
+    pub(super) fn check_snapshot_exists(&self, id: &str) -> Result<(), Status> {
         match self.open().snapshots.contains_key(id) {
             true => Ok(()),
             false => Err(Status::not_found(format!("no snapshot `{id}`"))),

@@ -232,7 +232,7 @@ async fn a_command_of_its_own_goes_without_the_images_arguments() {
 }
 
 #[tokio::test]
-async fn a_user_that_is_nobody_here_is_refused() {
+async fn user_name_that_the_image_does_not_have_is_refused() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
     for (user, group, refused) in [

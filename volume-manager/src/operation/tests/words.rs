@@ -214,6 +214,6 @@ async fn attach_and_detach_errors_name_their_step() {
             DetachVolume { volume: volume.into(), spec: None, node: "node-1".into(), verify_safe: true };
         let failed = detach::run(&detach, &remote, &crate::plugin::registry::kubelet()).await.unwrap_err();
         assert!(failed.message().starts_with(words), "{}", failed.message());
-        assert_eq!(failed.reason, None, "nobody waits for it");
+        assert_eq!(failed.reason, None, "no pod waits for the volume");
     }
 }

@@ -153,7 +153,7 @@ async fn without_force_a_node_that_is_gone_keeps_what_it_uses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_taint_that_declares_nobody_gone_takes_nothing_away() {
+async fn unreachable_taint_does_not_force_a_detach() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.end("web").await;

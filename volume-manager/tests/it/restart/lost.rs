@@ -325,8 +325,11 @@ async fn wanted_volume_does_not_explain_another_pods_directory() {
     world.add("web", &["data"]);
     world.manager.sources_ready();
     world.idle().await;
-    let gone =
-        world.manager.wait_unmounted(&"db".into(), WAIT_LIMIT).await.expect_err("nobody knows what it has");
+    let gone = world
+        .manager
+        .wait_unmounted(&"db".into(), WAIT_LIMIT)
+        .await
+        .expect_err("the pod's volumes are unknown");
     expect!["mounted volumes=[data]: context deadline exceeded"].assert_eq(&gone.to_string());
 }
 

@@ -210,7 +210,7 @@ async fn waiter_returns_when_the_pods_directory_is_unexplained() {
     let web = "web".into();
     let wait = world.manager.wait_unmounted(&web, WAIT_LIMIT);
     tokio::pin!(wait);
-    tokio::time::timeout(MOMENT, &mut wait).await.expect_err("somebody looks for it");
+    tokio::time::timeout(MOMENT, &mut wait).await.expect_err("a search for the volume is under way");
     world.toy.release("identify data");
     let ended = tokio::time::timeout(MOMENT, wait).await.expect("the wait ends at once");
     ended.expect("nothing is mounted");

@@ -264,7 +264,7 @@ async fn a_device_that_is_not_attached_is_not_staged() {
 
 /// A failure after unstaging leaves the operation undone: the actual state keeps the device, and the unmap is retried.
 #[tokio::test]
-async fn a_device_has_left_only_when_nothing_is_left_of_it_and_nobody_has_it_open() {
+async fn device_is_unmapped_only_without_leftovers_and_open_handles() {
     for (method, step) in
         [("remove_tree", "UnmapDevice.RemoveMapPath failed"), ("device_opened", "UnmapDevice failed")]
     {

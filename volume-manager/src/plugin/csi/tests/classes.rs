@@ -161,7 +161,7 @@ async fn volume_of_a_missing_driver_is_kept() {
 
 /// A device that may be attached is detached even if it is not visible.
 #[tokio::test]
-async fn a_device_that_nobody_sees_is_unpublished_all_the_same() {
+async fn invisible_device_is_unpublished() {
     let mut bench = Bench::new();
     bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
     bench.driver.fail("NodePublishVolume", Code::Unavailable);

@@ -52,7 +52,7 @@ async fn not_grown_at(bench: &Bench, volume_path: PathBuf, new_size: Bytes) -> S
 }
 
 #[tokio::test]
-async fn a_volume_without_a_usable_name_is_refused_and_nobody_is_asked_for_anything() {
+async fn volume_without_a_usable_name_is_refused_without_a_call() {
     for (spoil, what) in NAMES {
         let mut bench = Bench::new();
         bench.driver.can(&[Capability::StageUnstageVolume, Capability::ExpandVolume]);
@@ -88,7 +88,7 @@ async fn a_size_or_a_path_that_no_call_can_name_grows_nothing() {
 }
 
 #[tokio::test]
-async fn capabilities_that_nobody_knows_are_passed_over() {
+async fn unknown_capabilities_are_ignored() {
     let mut bench = Bench::new();
     bench.driver.can_all([i32::MIN, -1, 0, 4711, i32::MAX]);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

@@ -183,7 +183,7 @@ async fn found(bench: &Bench) -> Result<Rebuilt, String> {
         Ok(rebuilt) => Ok(rebuilt),
         Err(error) => match plugin.identify_orphan(&scene, &found).await {
             Ok(Some(rebuilt)) => Ok(rebuilt),
-            Ok(None) => Err(format!("nobody knows: {}", error.chain())),
+            Ok(None) => Err(format!("unknown: {}", error.chain())),
             Err(error) => Err(error.chain()),
         },
     }
@@ -229,7 +229,7 @@ async fn an_object_of_that_name_that_is_something_else_says_nothing() {
     for other in [device, local] {
         bench.put(other.into_object());
         let error = found(&bench).await.unwrap_err();
-        assert!(error.starts_with("nobody knows: "), "{error}");
+        assert!(error.starts_with("unknown: "), "{error}");
     }
 }
 
@@ -245,7 +245,7 @@ async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
     host.mount(&host::MountSpec::new("tmpfs", &global, "tmpfs")).await.unwrap();
     damage(&bench, POD, Damage::Missing).await;
     let error = found(&bench).await.unwrap_err();
-    assert!(error.starts_with("nobody knows: "), "the target shows something else: {error}");
+    assert!(error.starts_with("unknown: "), "the target shows something else: {error}");
     host.bind(&host::Bind::new(&global, &target)).await.unwrap();
     assert_eq!(handle(&found(&bench).await.unwrap()), "d.example^h");
 
@@ -255,7 +255,7 @@ async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
     let record = br#"{"driverName":"d.example","volumeHandle":"h"}"#;
     host.write_file(&claimed.join("vol_data.json"), record, 0o644).await.unwrap();
     let error = found(&bench).await.unwrap_err();
-    assert!(error.starts_with("nobody knows: "), "{error}");
+    assert!(error.starts_with("unknown: "), "{error}");
 }
 
 #[tokio::test]

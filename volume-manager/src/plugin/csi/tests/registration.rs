@@ -1,4 +1,4 @@
-//! Drivers that register, well and badly, and leave.
+//! Registration of drivers: what is written for a valid one, the refusal of an invalid one, and the removal.
 
 mod again;
 mod sockets;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use api::{CsiNode, Meta, Node, Resource};
 use async_trait::async_trait;
-use csi_proto::registration::registration_server::{Registration as Desk, RegistrationServer};
+use csi_proto::registration::registration_server::{Registration as RegistrationService, RegistrationServer};
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
@@ -25,34 +25,37 @@ use crate::plugin::csi::registration::{Registrar, RegistrationError};
 use crate::plugin::testing::{Bench, DRIVER};
 use testing::{ScriptedDriver, pipe};
 
-/// Dials the registration socket of a driver, or the driver itself.
+/// Connects to the registration socket of a driver, or to the driver itself.
 #[derive(Debug, Clone)]
-struct Board {
+struct ToyDialer {
     driver: ScriptedDriver,
-    desk: ToyDesk,
+    socket: ToySocket,
 }
 
+/// The service at the registration socket of a driver.
 #[derive(Debug, Clone)]
-struct ToyDesk {
+struct ToySocket {
     info: Arc<Mutex<PluginInfo>>,
     statuses: Arc<Mutex<Vec<RegistrationStatus>>>,
-    deaf: bool,
-    /// The call that the driver does not answer.
-    mute: Option<&'static str>,
+    /// Whether NotifyRegistrationStatus fails.
+    refuses_status: bool,
+    /// The call that is never answered.
+    unanswered: Option<&'static str>,
 }
 
-impl ToyDesk {
-    async fn answers(&self, method: &'static str) {
-        if self.mute == Some(method) {
+impl ToySocket {
+    /// Never returns for the call that is never answered.
+    async fn hang_if_unanswered(&self, method: &'static str) {
+        if self.unanswered == Some(method) {
             std::future::pending().await
         }
     }
 }
 
 #[async_trait]
-impl Desk for ToyDesk {
+impl RegistrationService for ToySocket {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        self.answers("GetInfo").await;
+        self.hang_if_unanswered("GetInfo").await;
         Ok(Response::new(self.info.lock().unwrap().clone()))
     }
 
@@ -60,9 +63,9 @@ impl Desk for ToyDesk {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.answers("NotifyRegistrationStatus").await;
-        if self.deaf {
-            return Err(Status::internal("not listening"));
+        self.hang_if_unanswered("NotifyRegistrationStatus").await;
+        if self.refuses_status {
+            return Err(Status::internal("refused by the test"));
         }
         self.statuses.lock().unwrap().push(request.into_inner());
         Ok(Response::new(RegistrationStatusResponse {}))
@@ -70,15 +73,15 @@ impl Desk for ToyDesk {
 }
 
 #[async_trait]
-impl Dialer for Board {
+impl Dialer for ToyDialer {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
         if endpoint == Path::new("/csi.sock") {
             return self.driver.dial(endpoint).await;
         }
         assert!(endpoint.ends_with("reg.sock"), "{}", endpoint.display());
-        self.desk.answers("dial").await;
-        // A driver may listen for everything on one socket.
-        let server = Server::builder().add_service(RegistrationServer::new(self.desk.clone()));
+        self.socket.hang_if_unanswered("dial").await;
+        // The node service is served at the same socket, as a driver may do.
+        let server = Server::builder().add_service(RegistrationServer::new(self.socket.clone()));
         let (pipe, _) = pipe::serve(server.add_service(NodeServer::new(self.driver.clone())));
         pipe.channel(endpoint).await
     }
@@ -86,13 +89,13 @@ impl Dialer for Board {
 
 struct Scene {
     bench: Bench,
-    desk: ToyDesk,
-    heard: mpsc::UnboundedReceiver<Event>,
+    socket: ToySocket,
+    events: mpsc::UnboundedReceiver<Event>,
     manager: VolumeManager,
 }
 
 impl Scene {
-    fn set() -> Self {
+    fn new() -> Self {
         let bench = Bench::new();
         let mut node = Node { meta: Meta::named("", "node-1"), ..Node::default() };
         node.meta.uid = "n1".into();
@@ -110,20 +113,20 @@ impl Scene {
             supported_versions: vec!["1.0.0".into()],
         };
         let info = Arc::new(Mutex::new(info));
-        let desk = ToyDesk { info, statuses: Arc::default(), deaf: false, mute: None };
-        let (sender, heard) = mpsc::unbounded_channel();
-        Self { bench, desk, heard, manager: VolumeManager::sending_to(sender) }
+        let socket = ToySocket { info, statuses: Arc::default(), refuses_status: false, unanswered: None };
+        let (sender, events) = mpsc::unbounded_channel();
+        Self { bench, socket, events, manager: VolumeManager::sending_to(sender) }
     }
 
     fn registrar(&self) -> Registrar {
         let cx = &self.bench.context;
-        let board = Board { driver: self.bench.driver.clone(), desk: self.desk.clone() };
+        let dialer = ToyDialer { driver: self.bench.driver.clone(), socket: self.socket.clone() };
         Registrar::new(
             self.manager.clone(),
             (*cx.config).clone(),
             Arc::clone(&cx.api),
             Arc::clone(&cx.clock),
-            Arc::new(board),
+            Arc::new(dialer),
         )
     }
 
@@ -132,30 +135,31 @@ impl Scene {
         registered.map(|name| name.to_string())
     }
 
-    fn heard(&mut self) -> Vec<Registration> {
-        let mut heard = Vec::new();
-        while let Ok(Event::Driver(registration)) = self.heard.try_recv() {
-            heard.push(registration);
+    /// The registrations that the manager was told of since the last call.
+    fn registrations(&mut self) -> Vec<Registration> {
+        let mut registrations = Vec::new();
+        while let Ok(Event::Driver(registration)) = self.events.try_recv() {
+            registrations.push(registration);
         }
-        heard
+        registrations
     }
 
     fn statuses(&self) -> Vec<(bool, String)> {
-        let statuses = self.desk.statuses.lock().unwrap();
+        let statuses = self.socket.statuses.lock().unwrap();
         statuses.iter().map(|status| (status.plugin_registered, status.error.clone())).collect()
     }
 }
 
 #[tokio::test]
 async fn registered_driver_is_in_the_nodes_objects_and_notified() {
-    let mut scene = Scene::set();
+    let mut scene = Scene::new();
     let registrar = scene.registrar();
     registrar.socket_created(Path::new("/reg.sock")).await.unwrap();
     let added = Registration::Added { driver: DRIVER.into(), endpoint: PathBuf::from("/csi.sock") };
-    assert_eq!(scene.heard(), [added]);
+    assert_eq!(scene.registrations(), [added]);
     assert_eq!(scene.statuses(), [(true, String::new())]);
     let calls = scene.bench.story.take();
-    assert_eq!(calls, "call NodeGetInfo\n", "registration asks the driver nothing else");
+    assert_eq!(calls, "call NodeGetInfo\n", "registration makes no other call");
 
     let node: Node = scene.bench.api.read("", "node-1").unwrap();
     assert_eq!(node.meta.annotations["csi.volume.kubernetes.io/nodeid"], r#"{"d.example":"the-node"}"#);
@@ -169,10 +173,10 @@ async fn registered_driver_is_in_the_nodes_objects_and_notified() {
     assert_eq!(driver.topology_keys, ["zone"]);
 
     assert_eq!(registrar.socket_removed(Path::new("/reg.sock")).await, Some(DRIVER.into()));
-    assert_eq!(scene.heard(), [Registration::Removed { driver: DRIVER.into() }]);
+    assert_eq!(scene.registrations(), [Registration::Removed { driver: DRIVER.into() }]);
     let node: Node = scene.bench.api.read("", "node-1").unwrap();
     assert!(node.meta.annotations.is_empty());
-    assert_eq!(node.meta.labels["zone"], "a", "a place does not change with its driver");
+    assert_eq!(node.meta.labels["zone"], "a", "the topology label stays");
     let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
     assert!(entry.drivers.is_empty());
 }
@@ -188,19 +192,19 @@ async fn invalid_registration_is_refused_with_its_reason() {
         (|info| info.supported_versions.clear(), "empty list for supported versions"),
     ];
     for (spoil, text) in cases {
-        let mut scene = Scene::set();
-        spoil(&mut scene.desk.info.lock().unwrap());
+        let mut scene = Scene::new();
+        spoil(&mut scene.socket.info.lock().unwrap());
         scene.register().await.unwrap_err();
         let [(false, error)] = &scene.statuses()[..] else { panic!("{:?}", scene.statuses()) };
         assert!(error.contains(text), "{error}");
-        assert_eq!(scene.heard(), []);
-        assert_eq!(scene.bench.story.take(), "", "the driver itself is not asked");
+        assert_eq!(scene.registrations(), []);
+        assert_eq!(scene.bench.story.take(), "", "the node service is not called");
     }
 }
 
 #[tokio::test]
-async fn a_driver_that_does_not_know_its_node_is_not_registered() {
-    let mut scene = Scene::set();
+async fn driver_without_node_info_is_not_registered() {
+    let mut scene = Scene::new();
     scene.bench.driver.fail("NodeGetInfo", Code::Internal);
     scene.register().await.unwrap_err();
     scene.bench.driver.set_info(NodeGetInfoResponse::default());
@@ -208,12 +212,12 @@ async fn a_driver_that_does_not_know_its_node_is_not_registered() {
     let statuses = scene.statuses();
     assert!(statuses[0].1.contains("NodeGetInfo failed: rpc error: code = Internal"), "{statuses:?}");
     assert_eq!(statuses[1], (false, "driver d.example returned an empty node ID".into()));
-    assert_eq!(scene.heard(), []);
+    assert_eq!(scene.registrations(), []);
 }
 
 #[tokio::test]
-async fn a_driver_may_know_its_node_by_very_much_and_not_by_more() {
-    let mut scene = Scene::set();
+async fn node_info_may_be_as_large_as_one_grpc_message() {
+    let mut scene = Scene::new();
     let segments = (0..10_000).map(|number| (format!("key-{number}"), "v".repeat(63)));
     let topology = Topology { segments: segments.collect() };
     let info = NodeGetInfoResponse { node_id: "n".repeat(1 << 20), ..NodeGetInfoResponse::default() };
@@ -226,16 +230,16 @@ async fn a_driver_may_know_its_node_by_very_much_and_not_by_more() {
     assert_eq!((entry.drivers[0].node_id.len(), entry.drivers[0].topology_keys.len()), (1 << 20, 10_000));
 
     // More than fits one message of gRPC.
-    scene.heard();
+    scene.registrations();
     scene.bench.driver.set_info(with("n".repeat(5 << 20)));
     let error = scene.register().await.unwrap_err();
     assert!(matches!(error, RegistrationError::NodeInfo { .. }), "{error}");
-    assert_eq!(scene.heard(), []);
+    assert_eq!(scene.registrations(), []);
 }
 
 #[tokio::test]
-async fn a_place_that_contradicts_another_is_refused() {
-    let scene = Scene::set();
+async fn topology_that_contradicts_a_label_of_the_node_is_refused() {
+    let scene = Scene::new();
     let mut node: Node = scene.bench.api.read("", "node-1").unwrap();
     node.meta.labels.insert("zone".into(), "b".into());
     scene.bench.put(node.into_object());
@@ -244,8 +248,8 @@ async fn a_place_that_contradicts_another_is_refused() {
 }
 
 #[tokio::test]
-async fn an_equal_version_does_not_take_a_drivers_place() {
-    let scene = Scene::set();
+async fn second_registration_with_an_equal_version_is_refused() {
+    let scene = Scene::new();
     let registrar = scene.registrar();
     registrar.socket_created(Path::new("/reg.sock")).await.unwrap();
     let error = registrar.socket_created(Path::new("/reg.sock")).await.unwrap_err();
@@ -253,19 +257,19 @@ async fn an_equal_version_does_not_take_a_drivers_place() {
 }
 
 #[tokio::test]
-async fn unreachable_registrar_is_not_registered() {
-    let mut scene = Scene::set();
-    scene.desk.deaf = true;
+async fn driver_that_refuses_its_status_is_not_registered() {
+    let mut scene = Scene::new();
+    scene.socket.refuses_status = true;
     scene.register().await.unwrap_err();
-    let heard = scene.heard();
+    let heard = scene.registrations();
     assert_eq!(heard.last(), Some(&Registration::Removed { driver: DRIVER.into() }), "{heard:?}");
     let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
     assert!(entry.drivers.is_empty());
 }
 
 #[tokio::test]
-async fn the_record_of_an_earlier_node_of_that_name_is_replaced() {
-    let scene = Scene::set();
+async fn csinode_of_an_earlier_node_of_the_same_name_is_replaced() {
+    let scene = Scene::new();
     let mut meta = Meta::named("", "node-1");
     meta.owners = vec![api::Owner { uid: "n0".into(), ..Default::default() }];
     let old = api::CsiNodeDriver { name: "old".into(), ..Default::default() };

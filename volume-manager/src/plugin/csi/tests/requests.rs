@@ -141,7 +141,7 @@ async fn a_group_is_the_drivers_business_if_it_takes_it() {
     assert_eq!(story.matches(r#""volumeMountGroup":"4711""#).count(), 2, "{story}");
     let target = bench.path("pods/u1/volumes/kubernetes.io~csi/pv/mount");
     let there = bench.context.host.metadata(&target).await.unwrap();
-    assert_ne!(there.gid, 4711, "nobody but the driver changes it");
+    assert_ne!(there.gid, 4711, "only the driver changes the group");
 }
 
 #[tokio::test]

@@ -228,7 +228,7 @@ async fn a_device_leaves_the_node_when_its_files_have() {
 }
 
 #[tokio::test]
-async fn empty_directories_without_a_record_are_nobodys_after_a_restart() {
+async fn empty_directories_without_a_record_are_removed_after_a_restart() {
     let refusing = Refusing::new();
     let empty = ["d.example/0a/globalmount", "volumeDevices/pv/data", "volumeDevices/pv/dev"];
     let kept =

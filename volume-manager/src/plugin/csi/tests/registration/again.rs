@@ -1,4 +1,4 @@
-//! Drivers that come again, are asked again, or do not answer; and who else is in the node's objects.
+//! Repeated registrations, repeated calls of NodeGetInfo, drivers that do not answer, and other drivers of the node.
 
 use std::time::Duration;
 
@@ -36,17 +36,17 @@ impl Scene {
 #[tokio::test]
 async fn driver_without_an_endpoint_is_reached_at_its_registration_socket() {
     for (endpoint, reached) in [("", SOCKET), ("/csi.sock", "/csi.sock"), ("unix:///csi.sock", "/csi.sock")] {
-        let mut scene = Scene::set();
-        scene.desk.info.lock().unwrap().endpoint = endpoint.to_owned();
+        let mut scene = Scene::new();
+        scene.socket.info.lock().unwrap().endpoint = endpoint.to_owned();
         scene.register().await.unwrap();
         let added = Registration::Added { driver: DRIVER.into(), endpoint: PathBuf::from(reached) };
-        assert_eq!(scene.heard(), [added], "{endpoint:?}");
+        assert_eq!(scene.registrations(), [added], "{endpoint:?}");
     }
 }
 
 #[tokio::test]
 async fn other_drivers_of_the_node_stay_as_they_are() {
-    let scene = Scene::set();
+    let scene = Scene::new();
     let mut node = scene.node();
     node.meta.annotations.insert(NODE_IDS.into(), r#"{"other":"x"}"#.into());
     scene.bench.put(node.into_object());
@@ -69,26 +69,26 @@ async fn other_drivers_of_the_node_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_asked_again_has_its_entry_replaced() {
-    let scene = Scene::set();
+async fn refreshed_driver_has_its_entry_replaced() {
+    let scene = Scene::new();
     let registrar = scene.registrar();
     registrar.refresh(&DRIVER.into()).await.unwrap();
-    assert_eq!(scene.bench.story.take(), "", "one that is not registered has no say");
+    assert_eq!(scene.bench.story.take(), "", "a driver that is not registered is not called");
     registrar.socket_created(Path::new(SOCKET)).await.unwrap();
     scene.fits(9);
     registrar.refresh(&DRIVER.into()).await.unwrap();
     assert_eq!(scene.drivers(), [(DRIVER.to_owned(), Some(9))]);
     scene.bench.driver.fail("NodeGetInfo", Code::Internal);
     registrar.refresh(&DRIVER.into()).await.unwrap_err();
-    assert_eq!(scene.drivers(), [(DRIVER.to_owned(), Some(9))], "what is not known is not forgotten");
+    assert_eq!(scene.drivers(), [(DRIVER.to_owned(), Some(9))], "the entry stays when NodeGetInfo fails");
 }
 
 #[tokio::test]
-async fn only_a_newer_version_takes_a_drivers_place() {
+async fn only_a_newer_version_replaces_a_registration() {
     for (version, takes_it) in [("0.9.0", false), ("1.0.9", false), ("1.1.0", false), ("1.1.1", true)] {
-        let scene = Scene::set();
+        let scene = Scene::new();
         let speaks = |version: &str| {
-            scene.desk.info.lock().unwrap().supported_versions = vec![version.to_owned()];
+            scene.socket.info.lock().unwrap().supported_versions = vec![version.to_owned()];
         };
         speaks("1.1.0");
         let registrar = scene.registrar();
@@ -102,9 +102,9 @@ async fn only_a_newer_version_takes_a_drivers_place() {
 
 /// Four attempts, after ten milliseconds, fifty and two hundred and fifty more.
 #[tokio::test(start_paused = true)]
-async fn an_api_that_is_away_for_a_moment_is_asked_again() {
+async fn registration_retries_while_the_api_is_unavailable() {
     for (away, registered) in [(5, true), (100, true), (305, true), (1000, false)] {
-        let mut scene = Scene::set();
+        let mut scene = Scene::new();
         scene.bench.api.set_away(true);
         let coming_back = async {
             scene.bench.context.clock.sleep(Duration::from_millis(away)).await;
@@ -112,38 +112,38 @@ async fn an_api_that_is_away_for_a_moment_is_asked_again() {
         };
         let (outcome, ()) = tokio::join!(scene.register(), coming_back);
         assert_eq!(outcome.is_ok(), registered, "{away} ms: {outcome:?}");
-        assert_eq!(scene.heard().len(), usize::from(registered), "{away} ms");
+        assert_eq!(scene.registrations().len(), usize::from(registered), "{away} ms");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_registrar_is_not_registered() {
+async fn driver_that_does_not_answer_is_not_registered() {
     for (method, seconds) in [("dial", 10), ("GetInfo", 1), ("NotifyRegistrationStatus", 5)] {
-        let mut scene = Scene::set();
-        scene.desk.mute = Some(method);
+        let mut scene = Scene::new();
+        scene.socket.unanswered = Some(method);
         let began = scene.bench.now();
         let error = scene.register().await.unwrap_err();
         assert_eq!((scene.bench.now() - began).as_secs(), seconds, "{method}");
         assert!(matches!(error, RegistrationError::Socket { .. }), "{error:?}");
-        let registered = scene.heard().into_iter().fold(false, |_, heard| match heard {
+        let registered = scene.registrations().into_iter().fold(false, |_, heard| match heard {
             Registration::Added { .. } => true,
             Registration::Removed { .. } => false,
         });
         assert!(!registered, "{method}");
     }
-    let mut scene = Scene::set();
+    let mut scene = Scene::new();
     scene.bench.driver.answer("NodeGetInfo", &[Answer::Hang]);
     let began = scene.bench.now();
     let error = scene.register().await.unwrap_err();
     assert_eq!((scene.bench.now() - began).as_secs(), 120, "as long as any call of a driver");
     assert!(matches!(error, RegistrationError::NodeInfo { .. }), "{error:?}");
-    assert_eq!(scene.heard(), []);
+    assert_eq!(scene.registrations(), []);
 }
 
 /// Periodically as its CSIDriver object says, and at once after an attachment failed because the node is full.
 #[tokio::test(start_paused = true)]
-async fn a_driver_is_asked_again_when_its_time_has_come_and_when_the_node_is_full() {
-    let scene = Scene::set();
+async fn driver_is_refreshed_periodically_and_when_the_node_is_full() {
+    let scene = Scene::new();
     let (registrar, clock) = (scene.registrar(), Arc::clone(&scene.bench.context.clock));
     registrar.socket_created(Path::new(SOCKET)).await.unwrap();
     let asking = tokio::spawn(allocatable::run(registrar));

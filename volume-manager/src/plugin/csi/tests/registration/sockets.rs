@@ -35,9 +35,9 @@ impl Clock for Impatient {
 impl Scene {
     /// The next registration of a driver.
     async fn hears(&mut self) -> Registration {
-        match within(&TokioClock, LONG, self.heard.recv()).await {
+        match within(&TokioClock, LONG, self.events.recv()).await {
             Some(Some(Event::Driver(registration))) => registration,
-            other => panic!("something else is heard: {other:?}"),
+            other => panic!("not a registration: {other:?}"),
         }
     }
 }
@@ -48,7 +48,7 @@ fn added() -> Registration {
 
 #[tokio::test]
 async fn a_driver_is_registered_as_long_as_its_socket_is_there() {
-    let mut scene = Scene::set();
+    let mut scene = Scene::new();
     let (host, dir) = (LinuxHost::shared(), scene.bench.path("registry"));
     let watching = watch::run(scene.registrar(), Arc::clone(&host), TokioClock::shared(), dir.clone());
     let watching = tokio::spawn(watching);
@@ -71,7 +71,7 @@ async fn a_driver_is_registered_as_long_as_its_socket_is_there() {
 
 #[tokio::test]
 async fn a_driver_that_cannot_be_registered_is_tried_less_often_with_time() {
-    let mut scene = Scene::set();
+    let mut scene = Scene::new();
     let (host, dir) = (LinuxHost::shared(), scene.bench.path("registry"));
     host.make_dir(&dir, 0o750).await.unwrap();
     let _listener = UnixListener::bind(dir.join("reg.sock")).unwrap();
@@ -97,7 +97,7 @@ async fn a_driver_that_cannot_be_registered_is_tried_less_often_with_time() {
 
 #[tokio::test]
 async fn a_driver_stays_when_another_cannot_come() {
-    let mut scene = Scene::set();
+    let mut scene = Scene::new();
     let (host, dir) = (LinuxHost::shared(), scene.bench.path("registry"));
     let place = dir.join("of-another");
     host.make_dir_all(&place, 0o750).await.unwrap();
@@ -109,6 +109,6 @@ async fn a_driver_stays_when_another_cannot_come() {
     while scene.statuses().len() < 2 {
         TokioClock.sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(scene.heard(), [], "its name is taken");
+    assert_eq!(scene.registrations(), [], "its name is taken");
     watching.abort();
 }
