@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measuring programs run, and what they report is complete. No figure is judged here.
+//! `cargo xtask bench`: the measuring programs run, and their report is complete. The figures are not judged.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ fn bench_writes_each_subject_as_json() {
     if !is_thorough("no measuring program is built and run") {
         return;
     }
-    let place = tempfile::tempdir().expect("a directory");
-    let (json, picture) = (place.path().join("bench.json"), place.path().join("bench.svg"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (json, picture) = (directory.path().join("bench.json"), directory.path().join("bench.svg"));
     let subjects = ["manager", "cluster", "sim", "harness", "pod"];
     let mut bench = xtask("bench");
     bench.args(subjects).args(["--no-install", "--rounds", "1"]);
@@ -24,6 +24,7 @@ fn bench_writes_each_subject_as_json() {
     }
     let rows = report["rows"].as_array().expect("there are rows");
     let is_root = nix::unistd::geteuid().is_root();
+    // The last two need root.
     for subject in subjects.into_iter().take(if is_root { subjects.len() } else { 3 }) {
         assert!(rows.iter().any(|row| row["subject"] == subject), "no row is about {subject}");
     }

@@ -12,7 +12,7 @@ fn run(arguments: &str, cases: &str) -> Ended {
     run.args(cases).run()
 }
 
-/// Each makes a volume or two, and the driver dies of its sixth: it outlives each of them alone.
+/// Each case creates one or two volumes. The driver dies at its sixth CreateVolume, so never with one case alone.
 const CASES: &str = "csi::calls::detach_without_a_node_is_ok csi::calls::name_of_128_bytes_is_accepted \
     csi::calls::size_limit_is_respected csi::calls::taken_name_with_another_size_is_refused \
     csi::calls::volume_in_use_is_not_deleted";
@@ -23,9 +23,9 @@ fn failure_that_needs_earlier_cases_is_reported_with_them() {
         return;
     }
     let ended = run(r#"--fault '{"method":"CreateVolume","skip":5,"times":1,"crash":true}'"#, CASES);
-    let bad = ended.results().bad();
-    assert_eq!((ended.code, bad.len()), (Some(1), 1), "{}", ended.told());
-    let case = &bad[0];
+    let failed = ended.results().bad();
+    assert_eq!((ended.code, failed.len()), (Some(1), 1), "{}", ended.told());
+    let case = &failed[0];
     assert_eq!(case.status, "driver_exited", "{}", ended.told());
     assert!(ended.told().contains("breaks on the same driver after"), "{}", ended.told());
     // The reported command, with the earlier cases and the case in one lane, reproduces the failure.
@@ -42,18 +42,19 @@ fn failure_that_needs_earlier_cases_is_reported_with_them() {
 
 /// A fault in one of several cases is reported for that case alone, and every case has a result.
 #[test]
-fn failure_of_one_case_is_not_the_others() {
+fn failure_of_one_case_is_reported_for_it_alone() {
     if !has_root() {
         return;
     }
+    // None of these cases lists volumes.
     let ended = run("--sabotage list-accepts-any-token", CASES);
     assert_eq!(ended.code, Some(0), "{}", ended.told());
     let ended = run("--sabotage list-accepts-any-token", "csi::calls");
     let results = ended.results();
-    let bad = results.bad();
-    let ids: Vec<&str> = bad.iter().map(|case| case.id.as_str()).collect();
+    let failed = results.bad();
+    let ids: Vec<&str> = failed.iter().map(|case| case.id.as_str()).collect();
     assert_eq!(ids, ["csi::calls::unknown_list_token_is_refused"], "{}", ended.told());
-    assert!(bad[0].after.is_empty(), "{bad:?}");
+    assert!(failed[0].after.is_empty(), "{failed:?}");
     let listed = Volproof::new().args("list csi::calls").run();
     let listed: Vec<&str> = listed.stdout.lines().filter(|line| line.starts_with("csi::")).collect();
     let mut ids: Vec<String> = results.cases().into_iter().map(|case| case.id).collect();

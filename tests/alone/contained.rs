@@ -94,7 +94,7 @@ fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
     }
     // A path in the command would be visible to the driver.
     let theirs = path("/tmp", "theirs");
-    fs::write(&theirs, "somebody else's").expect("a file");
+    fs::write(&theirs, "of another process").expect("a file");
     let mine = path("/tmp", "mine");
     let first = format!(
         "ls -d /run/volproof /tmp/volproof-*-theirs /dev/vda >{{state}}/seen 2>/dev/null; \

@@ -83,8 +83,8 @@ impl Tests<'_> {
         if let Some(report) = self.honest {
             command.env("VOLPROOF_HONEST_REPORT", report);
         }
-        if let Some(python) = python::made()? {
-            command.env(python::NAMED, python);
+        if let Some(python) = python::prepared()? {
+            command.env(python::VARIABLE, python);
         }
         let mut child = command
             .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])

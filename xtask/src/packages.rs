@@ -128,7 +128,7 @@ fn names(packages: &[&Package]) -> Vec<&'static str> {
 }
 
 fn install(missing: &[&Package]) -> Result<()> {
-    eprintln!("{:>12} {}   (--no-install forbids it)", "Installing", names(missing).join(" "));
+    eprintln!("{:>12} {}   (--no-install prevents it)", "Installing", names(missing).join(" "));
     // The lists of a fresh machine are empty or old, and then an install fails with a misleading message.
     let updated = status(apt_get().arg("update"))?;
     if !updated.success() {

@@ -1,4 +1,5 @@
-//! A Python for the test of the tutorial: a virtual environment in cargo's directory, with what its page installs.
+//! The Python with which the tutorial's page is tested: a virtual environment in cargo's target directory, with the packages
+//! that the page installs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,26 +8,26 @@ use anyhow::Result;
 
 use crate::workspace::target_directory;
 
-/// The variable that names a Python to the test.
-pub(crate) const NAMED: &str = "VOLPROOF_PYTHON";
+/// The environment variable from which the test takes its Python.
+pub(crate) const VARIABLE: &str = "VOLPROOF_PYTHON";
 
-/// Directories that a driver has of its own.
-const HIDDEN: [&str; 2] = ["/tmp", "/run"];
+/// Directories that a sandboxed driver does not share with the machine.
+const NOT_SHARED: [&str; 2] = ["/tmp", "/run"];
 
-/// The packages of the tutorial's page.
+/// The packages that the tutorial's page installs.
 const PACKAGES: [&str; 2] = ["grpcio", "grpcio-tools"];
 
-/// Makes sure that there is such a Python. Without one the test is skipped, and says why.
+/// Makes sure that there is a Python with the packages. Without it a warning is printed, and the test is skipped.
 pub(crate) fn prepare(no_install: bool) -> Result<()> {
     let environment = environment()?;
-    let is_there = std::env::var_os(NAMED).is_some() || has_packages(Path::new("python3"));
-    if is_there || has_packages(&program(&environment)) {
+    let is_there = std::env::var_os(VARIABLE).is_some() || has_packages(Path::new("python3"));
+    if is_there || has_packages(&python_in(&environment)) {
         return Ok(());
     }
     let packages = PACKAGES.join(" ");
-    if HIDDEN.iter().any(|hidden| environment.starts_with(hidden)) {
+    if NOT_SHARED.iter().any(|directory| environment.starts_with(directory)) {
         eprintln!(
-            "warning: a driver does not see `{}`: the tutorial's page is not tested",
+            "warning: a sandboxed driver cannot read `{}`: the tutorial's page is not tested",
             environment.display()
         );
         return Ok(());
@@ -35,31 +36,31 @@ pub(crate) fn prepare(no_install: bool) -> Result<()> {
         eprintln!("{:>12} {packages:<14} the drivers of the tutorial are written in Python", "Missing");
         return Ok(());
     }
-    eprintln!("{:>12} {packages} in {}   (--no-install forbids it)", "Installing", environment.display());
-    // An index that does not answer is given up soon.
-    let patience = ["--timeout", "20", "--retries", "1"];
+    eprintln!("{:>12} {packages} in {}   (--no-install prevents it)", "Installing", environment.display());
+    // The package index is given up soon if it does not answer.
+    let limits = ["--timeout", "20", "--retries", "1"];
     let fetch = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    let works = runs(Command::new("python3").args(["-m", "venv"]).arg(&environment))
-        && runs(Command::new(program(&environment)).args(fetch).args(patience).args(PACKAGES));
+    let works = succeeds(Command::new("python3").args(["-m", "venv"]).arg(&environment))
+        && succeeds(Command::new(python_in(&environment)).args(fetch).args(limits).args(PACKAGES));
     if !works {
         eprintln!("warning: there is no Python with {packages}: the tutorial's page is not tested");
     }
     Ok(())
 }
 
-/// The Python that [`prepare`] has made, if no other one is named.
-pub(crate) fn made() -> Result<Option<PathBuf>> {
-    if std::env::var_os(NAMED).is_some() {
+/// The Python that [`prepare`] has made; `None` if the variable names one.
+pub(crate) fn prepared() -> Result<Option<PathBuf>> {
+    if std::env::var_os(VARIABLE).is_some() {
         return Ok(None);
     }
-    Ok(Some(program(&environment()?)).filter(|program| has_packages(program)))
+    Ok(Some(python_in(&environment()?)).filter(|python| has_packages(python)))
 }
 
 fn environment() -> Result<PathBuf> {
     Ok(target_directory()?.join("xtask/python"))
 }
 
-fn program(environment: &Path) -> PathBuf {
+fn python_in(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
@@ -69,6 +70,6 @@ fn has_packages(python: &Path) -> bool {
     import.status().is_ok_and(|status| status.success())
 }
 
-fn runs(command: &mut Command) -> bool {
+fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }

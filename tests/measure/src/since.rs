@@ -1,4 +1,4 @@
-//! What has changed since an earlier report. Touches nothing.
+//! Compares a report with an earlier one. Pure.
 
 use std::fmt::Write;
 
@@ -6,14 +6,16 @@ use measure::Row;
 
 use crate::Report;
 
-/// A figure that is worse by less than this is noise.
+/// The ratio of two figures up to which the worse one counts as noise.
 const NOISE: f64 = 1.1;
 
-/// Each row with its change, then those that are slower.
+/// A text with a line for each row and its change, and then a line for each row that is slower.
 pub(crate) fn compare(earlier: &Report, now: &Report) -> String {
     let commit = earlier.commit.as_deref().unwrap_or("unknown");
-    let mut text =
-        format!("since {} (commit {commit}); ratios to a floor where there are any\n", earlier.date);
+    let mut text = format!(
+        "since {} (commit {commit}); a row with a floor is compared by its ratio to it\n",
+        earlier.date
+    );
     let mut slower = Vec::new();
     for row in &now.rows {
         let same = |old: &&Row| (&old.subject, &old.name, &old.unit) == (&row.subject, &row.name, &row.unit);
@@ -22,7 +24,7 @@ pub(crate) fn compare(earlier: &Report, now: &Report) -> String {
             let _ = writeln!(text, "{name:<60} new");
             continue;
         };
-        let (before, after) = figures(old, row);
+        let (before, after) = comparable_figures(old, row);
         let _ = writeln!(
             text,
             "{name:<60} {before:>10.2} {after:>10.2} {:>+6.0} %",
@@ -41,15 +43,16 @@ pub(crate) fn compare(earlier: &Report, now: &Report) -> String {
     text
 }
 
-/// What to compare: ratios to a floor travel between machines.
-fn figures(old: &Row, new: &Row) -> (f64, f64) {
+/// The two figures to compare: the ratios to a floor, which hold on any machine, or else the medians.
+fn comparable_figures(old: &Row, new: &Row) -> (f64, f64) {
     let ratio = |row: &Row| row.floor.and(row.ratio);
     ratio(old).zip(ratio(new)).unwrap_or((old.median, new.median))
 }
 
-/// Worse by more than noise, and outside of the earlier spread.
+/// Whether a row is worse by more than noise. Its median must also be outside the earlier spread, unless it is a time with
+/// a floor.
 fn is_slower(old: &Row, new: &Row) -> bool {
-    let (before, after) = figures(old, new);
+    let (before, after) = comparable_figures(old, new);
     if new.is_rate() {
         after * NOISE < before && new.median < old.low
     } else {
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn ratio_counts_more_than_time() {
+    fn row_with_a_floor_is_compared_by_its_ratio() {
         let row = |median: f64, floor: f64| Row::new("pod", "in", "ms", &[median]).floor(&[floor]);
         assert!(!is_slower(&row(10.0, 5.0), &row(20.0, 10.0)), "another machine");
         assert!(is_slower(&row(10.0, 5.0), &row(10.0, 4.0)));
