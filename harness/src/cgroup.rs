@@ -160,7 +160,7 @@ impl Cgroup {
     ///
     /// # Errors
     /// When one cannot be opened.
-    pub fn doors(&self) -> io::Result<Vec<File>> {
+    pub fn procs_files(&self) -> io::Result<Vec<File>> {
         self.dirs.iter().map(|dir| File::options().write(true).open(dir.join("cgroup.procs"))).collect()
     }
 
@@ -286,8 +286,8 @@ fn kill_all(dir: &Path) {
 ///
 /// # Errors
 /// When the kernel refuses it.
-pub(crate) fn enter(doors: &[File]) -> io::Result<()> {
-    doors.iter().try_for_each(|mut door| door.write_all(b"0"))
+pub(crate) fn enter(procs_files: &[File]) -> io::Result<()> {
+    procs_files.iter().try_for_each(|mut file| file.write_all(b"0"))
 }
 
 /// The mount point of control groups of version 2, even without controllers.

@@ -608,7 +608,7 @@ fn launch(
         directory,
         log: File::from(pipe),
         limits: options.cgroup.as_deref(),
-        is_announced: !is_controller,
+        is_recorded: !is_controller,
     };
     Process::start(start, journal)
 }

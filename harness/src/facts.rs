@@ -19,7 +19,7 @@ pub use probe::search_path;
 /// Something that a case can need of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Fact {
-    /// We are root, and may make a mount namespace.
+    /// This process is root, and may make a mount namespace.
     Root,
     /// An ordinary user may make a user namespace and be root in it.
     UserNamespaces,
@@ -51,7 +51,7 @@ pub enum Fact {
     Limits,
     /// The devices of a container can be limited (BPF on control groups).
     DeviceRules,
-    /// runc is there, for a second opinion on containers.
+    /// runc is installed: tests compare its containers with ours.
     Runc,
     /// The kernel's messages can be read.
     KernelLog,
@@ -86,7 +86,7 @@ impl Fact {
         Fact::PowerCut,
     ];
 
-    /// The word for it on a terminal.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Fact::Root => "root",
@@ -119,12 +119,12 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Why something is not there.
+/// The reason why a fact is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     /// One fragment: "module `nfsd` is not available".
     pub reason: String,
-    /// The command, or what else adds it; empty if nothing does.
+    /// The command or the change that adds it; empty if nothing does.
     pub fix: String,
 }
 
@@ -134,15 +134,15 @@ impl fmt::Display for Absence {
     }
 }
 
-/// Everything that was found out.
+/// All facts of this process, present and absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     kernel: String,
     found: BTreeMap<Fact, Result<(), Absence>>,
 }
 
-/// Why a file system cannot be grown while it is mounted. Looks at this process only.
-pub fn lack_of_growth_in_use() -> Option<Absence> {
+/// Why this process cannot grow a file system while it is mounted; `None` if it can. Probes this one fact only.
+pub fn absence_of_growth_in_use() -> Option<Absence> {
     probe::growth_in_use().err()
 }
 
@@ -171,24 +171,24 @@ impl Facts {
         &self.kernel
     }
 
-    /// Whether something is there.
+    /// Whether a fact is present.
     pub fn has(&self, fact: Fact) -> bool {
         self.why_not(fact).is_none()
     }
 
-    /// Why something is not there; nothing if it is.
+    /// Why a fact is absent; `None` if it is present.
     pub fn why_not(&self, fact: Fact) -> Option<&Absence> {
         self.found.get(&fact).and_then(|found| found.as_ref().err())
     }
 
-    /// All facts with what was found, in order.
+    /// All facts in order, each with its absence, if it is absent.
     pub fn all(&self) -> impl Iterator<Item = (Fact, Option<&Absence>)> {
         Fact::ALL.into_iter().map(|fact| (fact, self.why_not(fact)))
     }
 }
 
 impl fmt::Display for Facts {
-    /// `6.6.21, root, loop, ext4, xfs; no nfsd`: what a case is likely to care about.
+    /// `6.6.21, root, loop, ext4, xfs; no nfsd`: the facts that most cases need.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = [
             Fact::Root,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_facts_agree_with_this_user() {
+    fn probed_root_is_this_user_and_each_absence_has_a_reason() {
         let facts = Facts::get();
         assert_eq!(facts.has(Fact::Root), is_root());
         for (fact, absence) in facts.all() {

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-/// A change of lines.
+/// Changes single lines.
 pub trait Change {
-    /// The bytes in place of a line, which may lack its end.
+    /// The bytes to write in place of a line. Only a last line may be without its newline.
     fn change(&self, line: Vec<u8>) -> Vec<u8>;
 }
 
@@ -18,7 +18,7 @@ impl<C: Change> Change for Option<C> {
     }
 }
 
-/// A writer of changed lines. A line without an end is written when the writer is flushed.
+/// A writer that changes lines. A line without its newline is written when the writer is flushed.
 #[derive(Debug)]
 pub struct Changed<W, C> {
     to: W,
@@ -35,8 +35,8 @@ impl<W: Write, C: Change> Changed<W, C> {
         self.to
     }
 
-    /// Writes the part of a line that has been read.
-    fn pass(&mut self) -> io::Result<()> {
+    /// Changes and writes the line that was collected so far.
+    fn write_line(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
         self.to.write_all(&self.change.change(line))
     }
@@ -47,7 +47,7 @@ impl<W: Write, C: Change> Write for Changed<W, C> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                self.pass()?;
+                self.write_line()?;
             }
         }
         Ok(bytes.len())
@@ -55,7 +55,7 @@ impl<W: Write, C: Change> Write for Changed<W, C> {
 
     fn flush(&mut self) -> io::Result<()> {
         if !self.line.is_empty() {
-            self.pass()?;
+            self.write_line()?;
         }
         self.to.flush()
     }

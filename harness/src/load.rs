@@ -1,7 +1,7 @@
-//! How busy the machine is, and waits whose time passes slower while it is.
+//! Measures how busy the machine is, and waits with a limit that grows with the load.
 //!
-//! Where thirty processes want two processors, each gets a fifteenth of what it would have alone. A limit that counts
-//! wall-clock time then judges the machine and not who is waited for. Reads `/proc/loadavg` and nothing else.
+//! Where thirty processes want two processors, each gets a fifteenth of what it would have alone. A limit in
+//! wall-clock time then judges the machine and not the process that is waited for. Reads `/proc/loadavg` and nothing else.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use crate::standing;
 /// The pause between two looks at the load.
 const TICK: Duration = Duration::from_millis(50);
 
-/// So much slower at most is believed: what is counted as load is no more than a number of waiting tasks.
+/// The greatest load that slows a wait: the number of runnable tasks is only an estimate.
 const SLOWEST: f64 = 20.0;
 
 /// A wait lasts at most this many times its limit, however busy the machine is.
 const LONGEST: u32 = 3;
 
-/// A wait whose time was over.
+/// A wait that reached its limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Late {
     /// The duration of the wait.
     pub waited: Duration,
-    /// The tasks that wanted each processor meanwhile; 1 if none had to wait.
+    /// The mean number of runnable tasks for each processor during the wait; 1 if none had to wait.
     pub load: f64,
-    /// Whether it was cut short by [`LONGEST`]: on a machine that was less busy there would have been more time.
+    /// Whether [`LONGEST`] ended the wait before the load-adjusted limit was reached.
     pub is_cut_short: bool,
 }
 
@@ -33,31 +33,31 @@ impl fmt::Display for Late {
         let Self { waited, load, .. } = self;
         write!(
             f,
-            "the machine was overloaded: for {} s each processor was wanted by {load:.0} tasks at once; run it again \
-             with fewer --jobs or when less else runs here",
+            "the machine was overloaded: for {} s, {load:.0} tasks competed for each processor; run it again with fewer \
+             --jobs or when less else runs on this machine",
             waited.as_secs()
         )
     }
 }
 
-/// Waits at most so long, where time passes as much slower as the machine is overloaded.
+/// Waits for a future, up to a limit that grows with the load of the machine.
 ///
 /// # Errors
-/// When the time is over.
-pub async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Late> {
+/// When the limit is reached.
+pub async fn within<T>(limit: Duration, awaited: impl Future<Output = T>) -> Result<T, Late> {
     tokio::select! {
         biased;
-        done = what => Ok(done),
-        late = passed(limit) => Err(late),
+        done = awaited => Ok(done),
+        late = limit_reached(limit) => Err(late),
     }
 }
 
-/// Returns when so much time has passed, which takes longer the busier the machine is.
-pub async fn passed(limit: Duration) -> Late {
-    passed_by(limit, Instant::now(), load).await
+/// Returns when the limit is reached, which takes longer the busier the machine is.
+pub async fn limit_reached(limit: Duration) -> Late {
+    limit_reached_under(limit, Instant::now(), load).await
 }
 
-async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) -> Late {
+async fn limit_reached_under(limit: Duration, started: Instant, load: impl Fn() -> f64) -> Late {
     let mut counted = Duration::ZERO;
     loop {
         let waited = started.elapsed();
@@ -69,7 +69,7 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
         let load = load().clamp(1.0, SLOWEST);
         let tick = TICK.min((limit - counted).mul_f64(load)).max(Duration::from_millis(1));
         tokio::time::sleep(tick).await;
-        // A tick that took longer does not count: the machine stood still.
+        // A tick counts as planned even if it took longer: the machine stood still meanwhile.
         counted += tick.div_f64(load);
     }
 }
@@ -77,12 +77,12 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
 /// The runnable tasks for each processor now.
 fn load() -> f64 {
     if standing::in_guest() {
-        // The load of the machine around a guest does not show inside.
+        // A guest cannot see the load of the machine that it runs on.
         return 1.0;
     }
-    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    runnable(&said).unwrap_or(1.0) / f64::from(u32::try_from(processors).unwrap_or(u32::MAX))
+    runnable(&loadavg).unwrap_or(1.0) / f64::from(u32::try_from(processors).unwrap_or(u32::MAX))
 }
 
 /// The fourth word of `/proc/loadavg`, before the slash.
@@ -103,20 +103,20 @@ mod tests {
             ticks.set(ticks.get() + 1);
             load
         };
-        passed_by(TICK * 2, Instant::now() + LIMIT, counting).await;
+        limit_reached_under(TICK * 2, Instant::now() + LIMIT, counting).await;
         ticks.get()
     }
 
     #[tokio::test]
-    async fn time_passes_as_much_slower_as_the_machine_is_busy() {
+    async fn limit_grows_with_the_load() {
         assert_eq!(ticks(0.5).await, 2);
         assert_eq!(ticks(4.0).await, 8);
     }
 
     #[tokio::test]
-    async fn wait_on_a_busy_machine_ends_all_the_same() {
+    async fn wait_on_a_busy_machine_ends_at_three_times_its_limit() {
         let long_ago = Instant::now().checked_sub(LIMIT * LONGEST).expect("the machine runs for longer");
-        let late = passed_by(LIMIT, long_ago, || 15.0).await;
+        let late = limit_reached_under(LIMIT, long_ago, || 15.0).await;
         assert!(late.is_cut_short, "{late:?}");
     }
 

@@ -1,11 +1,11 @@
 //! An export of this kernel's own NFS server, without a single program of nfs-utils.
 //!
-//! What `rpc.mountd` would answer the kernel is written into the kernel's caches beforehand; what `rpcbind` and
-//! the MOUNT protocol answer clients of version 3, [`rpc`] does, and what the daemon that remembers clients would
-//! say, [`tracking`] does, so that no client waits for a grace period. Touches `/proc/fs/nfsd`, `/proc/net/rpc`, the
+//! The answers of `rpc.mountd` are written into the kernel's caches beforehand. [`rpc`] stands in for `rpcbind` and the
+//! MOUNT protocol, which clients of version 3 use, and [`tracking`] for the daemon that remembers clients, so that no client
+//! waits for a grace period. Touches `/proc/fs/nfsd`, `/proc/net/rpc`, the
 //! ports 111, 2049 and 20048 of this network namespace, and the directory it is given.
 //!
-//! There is one such server in a network namespace: a machine whose own is running is refused.
+//! The kernel has one such server for each network namespace: [`NfsExport::start`] fails if it is running already.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -36,8 +36,8 @@ const CLIENT: &str = "volproof";
 /// The expiry of cache entries: later than any case.
 const FOR_EVER: &str = "2147483647";
 
-/// `insecure_port`, `nosubtreecheck`, `fsid` and `crossmount`: any port of ours may ask, and the number below is the
-/// export's identity. Without `root_squash`, as a storage system exports to its nodes.
+/// `insecure_port`, `nosubtreecheck`, `fsid` and `crossmount`: clients may use any port, and the export has the number 0 in
+/// handles. Without `root_squash`, as a storage system exports to its nodes.
 const FLAGS: u32 = 0x2 | 0x400 | 0x2000 | 0x4000;
 
 /// `root_squash`: a client's root is the user `nobody` here.
@@ -47,21 +47,21 @@ const ROOT_SQUASH: u32 = 0x4;
 const READ_ONLY: u32 = 0x1;
 
 /// The time for the kernel to release an export's file system after the server has ended.
-const LETTING_GO: Duration = Duration::from_secs(10);
+const RELEASE: Duration = Duration::from_secs(10);
 
-/// Something a server must not do, done on purpose: a case that does not notice proves nothing.
+/// A planted fault of the server: a case that passes nevertheless does not check what it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Misbehaviour {
-    /// Everything is gone when it comes back.
+    /// The files of the export are gone after the server was stopped and started.
     LosesData,
     /// A withdrawn export can still be used.
     KeepsExport,
-    /// Everything is exported for reading only.
+    /// The export is read-only.
     ReadOnly,
-    /// Once down, it stays so.
+    /// A stopped server does not start again.
     StaysDown,
-    /// A client's root is root, even if `root_squash` was agreed.
+    /// A client's root is root, in spite of `root_squash`.
     TrustsRoot,
 }
 
@@ -85,8 +85,8 @@ impl FromStr for Misbehaviour {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| {
-            format!("no server misbehaves so; there are {}", Self::ALL.map(Self::name).join(", "))
+        Self::ALL.into_iter().find(|fault| fault.name() == name).ok_or_else(|| {
+            format!("unknown misbehaviour; there are {}", Self::ALL.map(Self::name).join(", "))
         })
     }
 }
@@ -103,7 +103,7 @@ pub enum NfsError {
     Kernel {
         /// The step that failed.
         what: &'static str,
-        /// On which file of the kernel.
+        /// The kernel's file, or the directory.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -124,9 +124,9 @@ pub struct NfsExport {
     misbehaviour: Option<Misbehaviour>,
     /// Whether a client's root is the user `nobody` here.
     squashes_root: bool,
-    /// Before the stubs: the kernel takes its registrations back when it ends.
+    /// Whether the server has to be stopped. The stubs are dropped after that, as the ending server unregisters with them.
     running: bool,
-    /// Whether the files by which it is steered were mounted for it.
+    /// Whether `start` has mounted the files that control the server.
     mounted: bool,
     tracking: Option<Tracking>,
     _mountd: Stub,
@@ -134,13 +134,13 @@ pub struct NfsExport {
 }
 
 impl NfsExport {
-    /// Starts the server and exports a directory, which is made. Takes up to a second.
+    /// Starts the server, and creates and exports the directory. Takes up to a second.
     ///
     /// # Errors
     /// When the machine serves NFS already, or the kernel refuses.
     pub fn start(directory: &Path, misbehaviour: Option<Misbehaviour>) -> Result<Self, NfsError> {
         fs::create_dir_all(directory).map_err(|source| failed("create", directory, source))?;
-        let mounted = steer()?;
+        let mounted = mount_control_files()?;
         if is_in_use() {
             return Err(NfsError::InUse);
         }
@@ -179,7 +179,7 @@ impl NfsExport {
         }
     }
 
-    /// The server dies: it listens no more.
+    /// Stops the server: clients get no answer.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -188,7 +188,7 @@ impl NfsExport {
         write("stop", &nfsd("threads"), "0\n")
     }
 
-    /// The server comes back, with what lies in the directory.
+    /// Starts the stopped server again, with the files that are in the directory.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -223,30 +223,30 @@ impl NfsExport {
         self.fill_caches(true)
     }
 
-    /// Gives the export to this user alone, and makes a client's root the user `nobody`.
+    /// Makes the export accessible to its owner only, and a client's root the user `nobody` (`root_squash`).
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn close_to_root(&mut self, owner: u32) -> Result<(), NfsError> {
+    pub fn squash_root(&mut self, owner: u32) -> Result<(), NfsError> {
         let private = fs::Permissions::from_mode(0o700);
         std::os::unix::fs::chown(&self.directory, Some(owner), None)
             .and_then(|()| fs::set_permissions(&self.directory, private))
-            .map_err(|source| failed("give away", &self.directory, source))?;
+            .map_err(|source| failed("change owner and mode of", &self.directory, source))?;
         self.squashes_root = true;
         self.fill_caches(true)
     }
 
     fn serve(&mut self) -> Result<(), NfsError> {
-        // Each line must end; and versions can only be chosen while the server is down.
+        // Each line must end in a newline, and versions can only be chosen while the server is down.
         write("choose versions in", &nfsd("versions"), "+3 +4 +4.1 +4.2\n")?;
-        // The shortest there are. A kernel that knows neither has its own.
+        // The shortest times that a kernel takes. A kernel without these files has its own times.
         drop(write("set", &nfsd("nfsv4leasetime"), "10\n"));
         drop(write("set", &nfsd("nfsv4gracetime"), "10\n"));
-        write("listen by", &nfsd("portlist"), "tcp 2049\n")?;
+        write("listen on the port in", &nfsd("portlist"), "tcp 2049\n")?;
         write("start", &nfsd("threads"), "4\n")?;
         self.running = true;
         // An error is ignored: `tracking` has ended the grace period already, or this kernel has no such file.
-        drop(write("end the grace period by", &nfsd("v4_end_grace"), "Y\n"));
+        drop(write("end the grace period with", &nfsd("v4_end_grace"), "Y\n"));
         self.fill_caches(true)
     }
 
@@ -261,7 +261,7 @@ impl NfsExport {
         };
         let (export, handle) = match exported {
             true => (format!(" {flags} 65534 65534 0"), format!(" {path}")),
-            // An answer without its second half is a "no".
+            // An entry without its second part says that there is no such export or handle.
             false => (String::new(), String::new()),
         };
         fill("auth.unix.ip", &format!("nfsd 127.0.0.1 {FOR_EVER} {CLIENT}\n"))?;
@@ -277,7 +277,7 @@ impl NfsExport {
         self.tracking = None;
         // The caches hold the file system of the export until they are flushed to a time after their filling,
         // which they know in whole seconds.
-        let deadline = Instant::now() + LETTING_GO;
+        let deadline = Instant::now() + RELEASE;
         loop {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             for cache in ["nfsd.fh", "nfsd.export", "auth.unix.ip"] {
@@ -331,16 +331,16 @@ fn threads() -> u32 {
     fs::read_to_string(nfsd("threads")).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Makes the files that control the server appear. Returns whether that took a mount.
-fn steer() -> Result<bool, NfsError> {
-    let place = Path::new(NFSD);
+/// Mounts the files that control the server, if they are not there. Returns whether it has mounted them.
+fn mount_control_files() -> Result<bool, NfsError> {
+    let directory = Path::new(NFSD);
     // Loads the module, without which there is not even the directory.
     drop(rustix::mount::fsopen("nfsd", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC));
     if nfsd("threads").exists() {
         return Ok(false);
     }
-    nix::mount::mount(Some("nfsd"), place, Some("nfsd"), MsFlags::empty(), None::<&str>)
-        .map_err(|errno| failed("mount", place, errno.into()))?;
+    nix::mount::mount(Some("nfsd"), directory, Some("nfsd"), MsFlags::empty(), None::<&str>)
+        .map_err(|errno| failed("mount", directory, errno.into()))?;
     Ok(true)
 }
 
@@ -367,9 +367,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misbehaviour_has_a_name() {
-        for one in Misbehaviour::ALL {
-            assert_eq!(one.name().parse(), Ok(one));
+    fn each_misbehaviour_parses_from_its_name() {
+        for fault in Misbehaviour::ALL {
+            assert_eq!(fault.name().parse(), Ok(fault));
         }
         assert!("polite".parse::<Misbehaviour>().unwrap_err().contains("loses-data"));
     }

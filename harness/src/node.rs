@@ -124,7 +124,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.effects.abort();
-        // A group without members is dead already.
+        // Fails if no process of the group is left, and then there is nothing to kill.
         let _ = killpg(self.group, Signal::SIGKILL);
     }
 }
@@ -353,7 +353,7 @@ impl Node {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(running) = running else { return };
         self.journal().process(Role::Node, Lifecycle::Kill, None);
-        // A group without members is dead already.
+        // Fails if no process of the group is left, and then there is nothing to kill.
         let _ = killpg(running.group, Signal::SIGKILL);
         // A process that sleeps where no signal reaches it is left to the census.
         let _ = tokio::time::timeout(DYING, exited(running.exit.clone())).await;

@@ -64,22 +64,22 @@ fn unstage(node: &NodeCalls) -> Call {
     Box::pin(node.unstage())
 }
 
-/// The calls that use a volume for `web` from its staging to its end, in their order.
-const LIFE: [fn(&NodeCalls) -> Call; 4] = [stage, publish, unpublish, unstage];
+/// The calls for a volume of `web`, from staging to unstaging, in order.
+const STAGE_TO_UNSTAGE: [fn(&NodeCalls) -> Call; 4] = [stage, publish, unpublish, unstage];
 
-/// Finds that each call for a volume is answered while another volume does not answer. `end` lets that one answer or fail: at
-/// the latest before a call without an answer is reported.
-async fn is_used_beside(cx: &Cx, beside: &NodeCalls, end: impl Fn() -> Result) -> Result {
-    for call in LIFE {
+/// Checks that each call for a volume is answered while another volume hangs. `end_hang` lets that one answer or fail: after
+/// the calls, or before a call without an answer is reported.
+async fn check_use_beside_a_hang(cx: &Cx, beside: &NodeCalls, end_hang: impl Fn() -> Result) -> Result {
+    for call in STAGE_TO_UNSTAGE {
         let answered = cx.answer_to(call(beside)).await;
         if answered.is_err() {
-            end()?;
+            end_hang()?;
         }
         if let Some(answer) = answered? {
             answer.succeeds()?;
         }
     }
-    end()
+    end_hang()
 }
 
 /// The ControllerUnpublishVolume that undoes a ControllerPublishVolume.
@@ -92,41 +92,41 @@ fn can_write(target: &Path) -> bool {
     std::fs::write(target.join("written"), "by a workload").is_ok()
 }
 
-/// Asks in a request that a target is published for reading only.
-fn read_only(request: &mut Value) {
+/// Sets `readonly` in a publish request.
+fn set_read_only(request: &mut Value) {
     request["readonly"] = json!(true);
 }
 
-/// Finds that a call answers different ids for a name, for a longer one that begins with it, and for the name in capitals.
-/// A driver may refuse some of them. `id` is where the answer has the id.
-async fn names_have_ids_of_their_own(cx: &Cx, method: &str, mut request: Value, id: &str) -> Result {
+/// Checks that a call answers different ids for a name, for a longer one that begins with it, and for the name in capitals.
+/// A driver may refuse some of them. `id` is the JSON pointer to the id in the answer.
+async fn check_ids_differ_for_similar_names(cx: &Cx, method: &str, mut request: Value, id: &str) -> Result {
     let name = request["name"].as_str().unwrap_or_default().to_owned();
-    let mut made = Vec::new();
+    let mut ids = Vec::new();
     for name in [format!("{name}-and-more"), name.clone(), name.to_uppercase()] {
         request["name"] = json!(name);
         let answer = cx.take(method, request.clone()).await?;
-        made.extend(answer.is_ok().then(|| answer.text(id).to_owned()));
+        ids.extend(answer.is_ok().then(|| answer.text(id).to_owned()));
     }
-    let different: BTreeSet<&String> = made.iter().collect();
+    let different: BTreeSet<&String> = ids.iter().collect();
     let cause = format!("{method} answered one id for two names.");
-    cx.keeps("DRV-186", method, different.len() == made.len(), &cause)
+    cx.keeps("DRV-186", method, different.len() == ids.len(), &cause)
 }
 
-/// Finds that the driver keeps no file of what is made and deleted again, `times` times. The first time lets it make the
-/// files that it keeps.
-async fn deletion_leaves_no_file(
+/// Checks that the driver has no more files after objects were created and deleted `times` times. One round before the
+/// count lets it make the files that it keeps.
+async fn check_deletion_leaves_no_file(
     cx: &Cx,
     method: &str,
-    each: &str,
+    object: &str,
     times: usize,
-    made_and_deleted: impl AsyncFn(usize) -> Result,
+    create_and_delete: impl AsyncFn(usize) -> Result,
 ) -> Result {
-    made_and_deleted(0).await?;
+    create_and_delete(0).await?;
     let before = cx.driver_files()?;
     for number in 1..=times {
-        made_and_deleted(number).await?;
+        create_and_delete(number).await?;
     }
-    let cause = format!("With each {each} the driver has more files in its directory.");
+    let cause = format!("With each {object} the driver has more files in its directory.");
     cx.keeps("DRV-022", method, cx.driver_files()? < before + times, &cause)
 }
 
@@ -136,7 +136,7 @@ fn size_of(volume: &Value) -> u64 {
 }
 
 /// Writes a pattern to a volume as a pod would, and unpublishes, unstages and detaches the volume again.
-async fn used_and_detached(cx: &Cx, volume: &Volume, pattern: &str) -> Result<NodeCalls> {
+async fn write_and_detach(cx: &Cx, volume: &Volume, pattern: &str) -> Result<NodeCalls> {
     let node = cx.node_calls(volume).await?;
     node.set_up("web").await?;
     node.writes(&node.target("web"), pattern).await?;

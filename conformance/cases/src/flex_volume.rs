@@ -1,10 +1,10 @@
-//! FlexVolume: volumes that a program of the node's administrator mounts.
+//! FlexVolume: volumes that are mounted by a program which the node's administrator has installed.
 
 use crate::prelude::*;
 
 const DRIVER: &str = "example.com/memory";
 
-/// A driver whose volumes are in memory.
+/// A driver that mounts a tmpfs as its volume.
 const PROGRAM: &str = r#"#!/bin/sh
 case "$1" in
     init) echo '{"status": "Success", "capabilities": {"attach": false}}' ;;
@@ -46,7 +46,7 @@ async fn program_mounts_and_unmounts_its_volume(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A FlexVolume that is named read-only is offered to its driver as such.
+/// The driver of a read-only FlexVolume is told so, and mounts it read-only.
 ///
 /// Kubernetes, FlexVolume: `kubernetes.io/readwrite` is `ro` or `rw`.
 #[case(needs = [])]
@@ -62,7 +62,7 @@ async fn read_only_volume_cannot_be_written(cx: &mut Cx) -> Result {
     reader.stop().await
 }
 
-/// A pod whose FlexVolume is refused has an event with the words of the driver.
+/// A pod whose FlexVolume is refused has an event with the driver's message.
 ///
 /// Kubernetes, FlexVolume: a status that is not `Success` comes with a message.
 #[case(needs = [])]

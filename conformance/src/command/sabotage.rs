@@ -232,7 +232,7 @@ impl Tries<'_> {
         all.into_iter().collect()
     }
 
-    /// Runs the cases once, as anybody would.
+    /// Runs the cases once, as `volproof run` does.
     async fn once(&self, sabotage: Option<Sabotage>, cases: &[String]) -> Result<RunRecord, Exit> {
         if self.interrupted.get() {
             return Err(Exit::new(exit_code::INTERRUPTED, "interrupted"));
@@ -243,7 +243,7 @@ impl Tries<'_> {
         let (status, said) = self.ended(run).await?;
         let results = std::fs::read(report.join("results.json")).ok();
         let record = results.and_then(|results| serde_json::from_slice::<RunRecord>(&results).ok());
-        // Its logs are many, and nobody will look at them.
+        // Without its logs, which are large and not needed.
         drop(std::fs::remove_dir_all(&report));
         match (record, status.code()) {
             (Some(record), _) if !record.interrupted => Ok(record),

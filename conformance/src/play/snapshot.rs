@@ -38,7 +38,7 @@ impl World {
             "tree": walk.tree,
             "vol_data": walk.vol_data,
         });
-        self.log.line("snapshot", snapshot);
+        self.log.add_line("snapshot", snapshot);
     }
 
     fn states(&self, states: BTreeMap<String, String>) -> Value {

@@ -149,7 +149,7 @@ impl World {
     async fn sync_pod(&mut self, step: &Step) -> Result<(), Vec<String>> {
         let synced = self.node.sync_pod(pod(step)).await;
         let error = synced.as_ref().err().map_or_else(|| "<nil>".to_owned(), ToString::to_string);
-        self.log.line("sync_pod_returned", json!({ "err": error, "ms": 0, "pod": pod(step) }));
+        self.log.add_line("sync_pod_returned", json!({ "err": error, "ms": 0, "pod": pod(step) }));
         synced.map_err(|error| chain(&error))
     }
 
@@ -183,7 +183,7 @@ impl World {
             quiet.then_some(())
         };
         let failure = self.wait(step, "the manager is not idle", done).await;
-        self.log.line("idle", json!({ "ok": failure.is_none() }));
+        self.log.add_line("idle", json!({ "ok": failure.is_none() }));
         failure
     }
 
@@ -238,7 +238,7 @@ impl World {
         if let Some(proxy) = self.try_proxy().filter(|_| failure.is_some()) {
             proxy.open();
         }
-        self.log.line("rpc_seen", json!({ "method": method, "ok": failure.is_none() }));
+        self.log.add_line("rpc_seen", json!({ "method": method, "ok": failure.is_none() }));
         failure
     }
 
@@ -322,11 +322,11 @@ impl World {
             "dropped_pods": or_null(step.drop_pods.clone().unwrap_or_default()),
             "dropped_volume_objects": or_null(step.drop_volumes.clone().unwrap_or_default()),
         });
-        self.log.line("restart", restart);
+        self.log.add_line("restart", restart);
         self.expect_registration();
         self.node.restart().await.map_err(|error| chain(&error))?;
-        self.log.line("volume_manager_start", json!({ "resumed": true }));
-        self.log.resume(self.time.now());
+        self.log.add_line("volume_manager_start", json!({ "resumed": true }));
+        self.log.node_was_started_again(self.time.now());
         match after {
             0 => {
                 let answer = self.registered().await;
@@ -369,14 +369,14 @@ impl World {
     async fn stop_driver(&mut self) {
         if self.has_driver() {
             self.kill_driver().await;
-            self.log.line("driver_stopped", json!({ "kill": true }));
+            self.log.add_line("driver_stopped", json!({ "kill": true }));
         }
     }
 
     async fn resume_driver(&mut self) -> Result<(), Vec<String>> {
         if self.has_driver() {
             self.start_driver_unannounced().await.map_err(|error| chain(&error))?;
-            self.log.line("driver_started", json!({ "args": null }));
+            self.log.add_line("driver_started", json!({ "args": null }));
         }
         Ok(())
     }
@@ -385,7 +385,7 @@ impl World {
         let (volume, size) = (step.volume.as_deref().unwrap_or_default(), step.size_mi.unwrap_or_default());
         let grown = self.api_server.grow(volume, size << 20).await;
         let error = grown.as_ref().err().map_or_else(|| "<nil>".to_owned(), |error| chain(error).join(": "));
-        self.log.line("controller_expand", json!({ "err": error, "volume": volume }));
+        self.log.add_line("controller_expand", json!({ "err": error, "volume": volume }));
         grown.map_err(|error| chain(&error))
     }
 
@@ -422,7 +422,7 @@ impl World {
             true => "<nil>".to_owned(),
             false => output.status.to_string(),
         };
-        self.log.line("sh", json!({ "cmd": cmd, "err": error, "out": out }));
+        self.log.add_line("sh", json!({ "cmd": cmd, "err": error, "out": out }));
         match output.status.success() {
             true => Ok(()),
             false => Err(vec![error, out.trim_end().to_owned()]),
@@ -432,7 +432,7 @@ impl World {
     /// Writes down the last look and the end. Returns the trace.
     pub(super) async fn finish(&mut self) -> String {
         self.snapshot("final").await;
-        self.log.line("done", json!({}));
+        self.log.add_line("done", json!({}));
         self.log.text()
     }
 

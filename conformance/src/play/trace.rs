@@ -1,4 +1,5 @@
-//! The trace of a scenario in the format of the recordings: the journal's lines, and between them those of the player.
+//! Writes the trace of a played scenario in the format of the recordings: the journal's lines, and between them the
+//! player's own lines for the scenario, its steps and its restarts.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,11 @@ use serde_json::{Map, Value, json};
 
 use super::scenario::{Scenario, Step};
 
-/// The player's lines, and what it adds to the journal's.
+/// The player notes a kill after the node is dead: the ends of the node's calls may be this many lines earlier.
+const LINES_BEFORE_KILL: usize = 8;
+
+/// Collects the player's lines. Notes when pods were added and removed and when the node was killed, to complete the
+/// journal's lines.
 #[derive(Debug)]
 pub(super) struct Log {
     journal: Journal,
@@ -25,9 +30,9 @@ pub(super) struct Log {
     /// When each pod was added, or its node started again.
     added: BTreeMap<String, Duration>,
     removed: BTreeMap<String, Duration>,
-    /// The numbers of journal lines at which the node was killed. Calls that this ended have no end in a recording, and
-    /// later waits are those of a restarted node.
-    deaths: Vec<usize>,
+    /// The numbers of journal lines at which the node was killed. A recording has no end for a call that a kill ended, and
+    /// marks each later wait as `resumed`.
+    kills: Vec<usize>,
     root: String,
     began: std::time::Instant,
 }
@@ -55,14 +60,14 @@ impl Log {
             lines: Vec::new(),
             added: BTreeMap::new(),
             removed: BTreeMap::new(),
-            deaths: Vec::new(),
+            kills: Vec::new(),
             root: layout.root().display().to_string(),
             began: std::time::Instant::now(),
         }
     }
 
-    /// Writes a line after the last one of the journal.
-    pub(super) fn line(&mut self, ev: &str, fields: Value) {
+    /// Adds a line of the player after the journal's last line.
+    pub(super) fn add_line(&mut self, ev: &str, fields: Value) {
         let (after, t_ms) = self.journal.position();
         let mut line = Map::new();
         line.insert("ev".to_owned(), json!(ev));
@@ -77,10 +82,10 @@ impl Log {
         let head = json!({
             "desc": scenario.desc, "driver": scenario.driver, "name": scenario.name, "pid_ns": "own mount namespace",
         });
-        self.line("scenario", head);
+        self.add_line("scenario", head);
         for pod in &scenario.pods {
             let name = super::manifest::name(pod).to_owned();
-            self.line("pod_manifest", json!({ "manifest": pod, "pod": name }));
+            self.add_line("pod_manifest", json!({ "manifest": pod, "pod": name }));
         }
     }
 
@@ -91,7 +96,7 @@ impl Log {
             "do": step.action, "label": text(&step.label), "n": number, "pod": text(&step.pod),
             "rule": step.rule, "volume": text(&step.volume),
         });
-        self.line("step", line);
+        self.add_line("step", line);
     }
 
     pub(super) fn pod_added(&mut self, pod: &str, now: Duration) {
@@ -105,11 +110,11 @@ impl Log {
 
     /// Records that the node was killed just now.
     pub(super) fn node_was_killed(&mut self) {
-        self.deaths.push(self.journal.position().0);
+        self.kills.push(self.journal.position().0);
     }
 
-    /// Records that the node was started again, which adds all its pods again.
-    pub(super) fn resume(&mut self, now: Duration) {
+    /// Records that the node was started again: the times of its pods count from now.
+    pub(super) fn node_was_started_again(&mut self, now: Duration) {
         self.added.values_mut().for_each(|added| *added = now);
     }
 
@@ -170,7 +175,7 @@ impl Log {
     ) -> Vec<Map<String, Value>> {
         match &line.event {
             Event::RpcStart(start) => {
-                let mut fields = plain(line);
+                let mut fields = fields_of(line);
                 fields.insert("req".to_owned(), start.req.clone());
                 vec![fields]
             }
@@ -179,16 +184,16 @@ impl Log {
                 self.mount_change(&line.event, options).into_iter().collect()
             }
             Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) => Vec::new(),
-            // Recordings do not say what their manager knew.
+            // Recordings have no such lines.
             Event::DirectCall(_) | Event::Looked | Event::Recovered(_) => Vec::new(),
             Event::State(state) => vec![state_change(state)],
             Event::Wait(wait) => {
-                let resumed = self.deaths.iter().any(|death| *death <= index);
+                let resumed = self.kills.iter().any(|kill| *kill <= index);
                 self.wait_returned(line.t_ms, wait, resumed).into_iter().collect()
             }
-            Event::Effect(effect) => kubelet_mount(effect).into_iter().chain([plain(line)]).collect(),
-            Event::Api(change) => api_lines(change).into_iter().chain([plain(line)]).collect(),
-            _ => vec![plain(line)],
+            Event::Effect(effect) => kubelet_mount(effect).into_iter().chain([fields_of(line)]).collect(),
+            Event::Api(change) => api_lines(change).into_iter().chain([fields_of(line)]).collect(),
+            _ => vec![fields_of(line)],
         }
     }
 
@@ -230,7 +235,7 @@ impl Log {
     /// The end of a call; none if its caller was killed, since a recorder in the caller's process dies with it.
     fn call_end(&self, index: usize, end: &RpcEnd) -> Option<Map<String, Value>> {
         let is_lost =
-            end.code == "Canceled" && self.deaths.iter().any(|death| index >= death.saturating_sub(8));
+            end.code == "Canceled" && self.kills.iter().any(|kill| index + LINES_BEFORE_KILL >= *kill);
         if is_lost && end.message == "the caller went away" {
             return None;
         }
@@ -250,7 +255,8 @@ impl Log {
     fn wait_returned(&self, t_ms: f64, wait: &WaitReturned, resumed: bool) -> Option<Map<String, Value>> {
         let WaitReturned { what, pod, err } = wait;
         let since = |times: &BTreeMap<String, Duration>| {
-            // The two clocks differ by the skipped time; these fields are not compared.
+            // The player's clock and the journal's differ by the time that the player skipped. The larger value is near
+            // enough: no comparison of traces reads these fields.
             let now = self.began.elapsed().as_secs_f64() * 1e3;
             times.get(pod).map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
         };
@@ -275,7 +281,7 @@ fn state_change(change: &StateChange) -> Map<String, Value> {
     object(json!({ "ev": ev, "from": change.from, "key": change.key, "to": change.to }))
 }
 
-/// The node's own call of mount or unmount behind an effect, as recordings show it: of mounts only those of a tmpfs.
+/// The `kubelet_mount` line of an effect: recordings have one for each unmount by the node, and for each tmpfs that it mounts.
 fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     let field = |key: &str| effect.fields.get(key).cloned().unwrap_or_default();
     match effect.effect {
@@ -294,7 +300,7 @@ fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     }
 }
 
-/// The lines that a recording adds for a change of an API object.
+/// The further lines that a recording has for a change of an API object, beside the change itself.
 fn api_lines(change: &ApiChange) -> Vec<Map<String, Value>> {
     let status = |key: &str| change.body.pointer(&format!("/status/{key}")).cloned().unwrap_or_default();
     match (change.kind, change.verb, change.by) {
@@ -323,7 +329,7 @@ fn api_lines(change: &ApiChange) -> Vec<Map<String, Value>> {
 }
 
 /// The fields of a line, without its number and its time.
-fn plain(line: &TraceLine) -> Map<String, Value> {
+fn fields_of(line: &TraceLine) -> Map<String, Value> {
     let mut fields = object(serde_json::to_value(line).expect("a trace line is made of maps with text keys"));
     fields.remove("seq");
     fields.remove("t_ms");

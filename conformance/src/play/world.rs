@@ -98,7 +98,7 @@ impl World {
         let builder = builder(orders, scenario, files.is_none(), journal, layout).cgroup(cgroup);
         let around = builder.cleaned_by(sandbox.ledger()).surround().await?;
         add_objects(&around, scenario, files)?;
-        log.line("driver_started", json!({ "args": null }));
+        log.add_line("driver_started", json!({ "args": null }));
         let volumes = create_volumes(&around, scenario, files, &mut log).await?;
         create_objects(&around.api_server, scenario, &around.layout)?;
         if let Some(files) = files {
@@ -109,7 +109,7 @@ impl World {
             None => as_recorded(around.node_options(), scenario),
         };
         let bed = Testbed::start(around, options).await?;
-        log.line("volume_manager_start", json!({ "resumed": false }));
+        log.add_line("volume_manager_start", json!({ "resumed": false }));
         let mut world = Self {
             other: Other::prepare(&bed)?,
             bed,
@@ -152,7 +152,7 @@ impl World {
             Err(error @ (TestbedError::Refused(_) | TestbedError::NotRegistered { .. })) => error.to_string(),
             Err(error) => return Err(error.into()),
         };
-        self.log.line("driver_registered", json!({ "err": error }));
+        self.log.add_line("driver_registered", json!({ "err": error }));
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl World {
             self.announce_at = None;
             let answer = self.announce().await;
             if let Err(error) = self.log_registration(answer) {
-                self.log.line("driver_registered", json!({ "err": format!("{error:#}") }));
+                self.log.add_line("driver_registered", json!({ "err": format!("{error:#}") }));
             }
         }
         let mut leaving = std::mem::take(&mut self.leaving);
@@ -207,7 +207,7 @@ impl World {
                     let since = (self.time.now() - since).as_millis();
                     let gone =
                         json!({ "pod": pod, "since_removed_ms": u64::try_from(since).unwrap_or(u64::MAX) });
-                    self.log.line("pod_volumes_gone", gone);
+                    self.log.add_line("pod_volumes_gone", gone);
                 }
                 Err(_) => still.push((pod, since)),
             }
@@ -353,7 +353,7 @@ async fn create_volumes(
             around.api_server.change::<Volume>("", &made.volume, |volume| volume.affinity = None)?;
         }
         around.journal.symbols().expect_attachment(&volume.name, around.driver_name(), NODE);
-        log.line("volume_created", json!({ "conf": volume, "name": volume.name }));
+        log.add_line("volume_created", json!({ "conf": volume, "name": volume.name }));
     }
     Ok(scenario.volumes.iter().map(|volume| volume.name.clone()).collect())
 }

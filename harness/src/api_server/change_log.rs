@@ -106,7 +106,7 @@ mod tests {
     fn forgotten_change_cannot_be_asked_for() {
         let mut log = ChangeLog::default();
         log.add(1, Became::Added, || document(1));
-        assert!(log.listen().is_none() && log.lines.is_empty(), "nobody wants it");
+        assert!(log.listen().is_none() && log.lines.is_empty(), "no client follows the log");
         log.keep(1);
         for version in 2..2 + LINES as u64 {
             log.add(version, Became::Modified, || document(1));

@@ -65,7 +65,7 @@ impl DeviceGroup {
     }
 
     /// The file into which a process writes `0` to move itself into the group.
-    pub(super) fn door(&self) -> io::Result<File> {
+    pub(super) fn procs_file(&self) -> io::Result<File> {
         let path = self.path.as_ref().ok_or(io::ErrorKind::NotFound)?;
         File::options().write(true).open(path.join("cgroup.procs"))
     }

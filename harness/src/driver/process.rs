@@ -45,7 +45,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// The command and the surroundings of a driver's process.
+/// The command of a driver's process and the environment it runs in.
 pub(super) struct Start<'a> {
     pub(super) command: &'a [String],
     /// The working directory; `None` for the caller's.
@@ -55,7 +55,7 @@ pub(super) struct Start<'a> {
     pub(super) log: File,
     pub(super) limits: Option<&'a Cgroup>,
     /// Whether the trace records its start and its end.
-    pub(super) is_announced: bool,
+    pub(super) is_recorded: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn start(
-        Start { command, directory, env, log, limits, is_announced }: Start<'_>,
+        Start { command, directory, env, log, limits, is_recorded }: Start<'_>,
         journal: &Journal,
     ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
@@ -78,10 +78,10 @@ impl Process {
             _ => DriverError::Start { program: program.to_owned(), source },
         };
         let errors = log.try_clone().map_err(failed)?;
-        let doors = limits.map(Cgroup::doors).transpose().map_err(failed)?.unwrap_or_default();
+        let procs_files = limits.map(Cgroup::procs_files).transpose().map_err(failed)?.unwrap_or_default();
         let mut command = tokio::process::Command::new(program);
         // SAFETY: between fork and exec only descriptors are written to, which is async-signal-safe.
-        unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
+        unsafe { command.pre_exec(move || cgroup::enter(&procs_files)) };
         if let Some(directory) = &directory {
             command.current_dir(directory);
         }
@@ -98,16 +98,16 @@ impl Process {
             .map_err(failed)?;
         let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
         journal.with_actors(|actors| actors.drivers.insert(group.as_raw()));
-        if is_announced {
+        if is_recorded {
             journal.process(Role::Driver, Lifecycle::Start, None);
         }
 
         let (sender, exit) = watch::channel(None);
         let journal = journal.clone();
         tokio::spawn(async move {
-            // A child that cannot be waited for was reaped by other code; how it ended is lost.
+            // A child that cannot be waited for was reaped by other code, so its exit status is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
-            if is_announced {
+            if is_recorded {
                 journal.process(Role::Driver, Lifecycle::Exit, Some(ended.to_string()));
             }
             sender.send_replace(Some(ended));
@@ -143,14 +143,14 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // A group without members is dead already.
+        // Fails if no process of the group is left, and then there is nothing to kill.
         let _ = killpg(self.group, signal);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Even if its first process has exited: its children may still run.
+        // Even if the driver itself has exited: its children may still run.
         self.kill();
     }
 }

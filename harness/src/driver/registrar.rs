@@ -56,7 +56,7 @@ impl Registrar {
             endpoint: endpoint.to_string_lossy().into_owned(),
             supported_versions: vec!["1.0.0".to_owned()],
         };
-        let service = RegistrationServer::new(Desk { info, answer: Arc::clone(&answer), journal });
+        let service = RegistrationServer::new(SocketService { info, answer: Arc::clone(&answer), journal });
         let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             // The server ends only with this task.
@@ -91,14 +91,15 @@ impl Drop for Registrar {
     }
 }
 
-struct Desk {
+/// The registration service at the socket.
+struct SocketService {
     info: PluginInfo,
     answer: Answer,
     journal: Journal,
 }
 
 #[tonic::async_trait]
-impl Registration for Desk {
+impl Registration for SocketService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(self.info.clone()))
     }

@@ -1,4 +1,4 @@
-//! Order, claims, strays and phantoms, from a witness whose events a test sends.
+//! The journal's order of lines, its actors, strays and phantoms, with a witness whose events the test sends.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::Layout;
 
 const TARGET: &str = "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount";
-/// A process id no process of a test can have.
+/// A process id that no process has.
 const NODE: i32 = i32::MAX - 1;
 
 struct Scripted(Receiver<Seen>);
@@ -64,7 +64,7 @@ fn check(journal: &Journal, expected: Expect) {
 }
 
 #[test]
-fn mount_below_another_nodes_root_is_in_no_line() {
+fn mount_below_another_nodes_root_is_not_recorded() {
     let (journal, kernel) = journal();
     journal.leave_out(Path::new("/var/lib/volproof/node-2/kubelet"));
     let elsewhere = "/var/lib/volproof/node-2/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount";
@@ -83,7 +83,7 @@ fn mount_below_another_nodes_root_is_in_no_line() {
 }
 
 #[test]
-fn a_mount_stands_between_the_edges_of_the_call_that_made_it() {
+fn driver_mount_is_recorded_between_start_and_end_of_its_call() {
     let (journal, kernel) = journal();
     let call = journal.rpc_start(
         "NodePublishVolume",
@@ -121,21 +121,21 @@ fn announced_mount_is_in_the_story_once() {
 }
 
 #[test]
-fn a_witness_that_names_nobody_leaves_room_for_both() {
+fn two_mounts_without_a_pid_are_one_of_the_node_and_one_of_the_driver() {
     let (journal, kernel) = journal();
     let req = json!({"volumeId": "handle-data", "targetPath": TARGET});
     let call = journal.rpc_start("NodePublishVolume", req, None);
-    let Seen::Added { mount, .. } = added(TARGET, 0) else { panic!("it is one") };
+    let Seen::Added { mount, .. } = added(TARGET, 0) else { panic!("`added` makes another event") };
     kernel.send(Seen::Added { mount: mount.clone(), pid: None }).unwrap();
     kernel.send(Seen::Added { mount, pid: None }).unwrap();
-    // One of the two was the node's.
+    // The node announces one mount; the other is the driver's, whose call is under way.
     assert!(journal.effect(announce("mount", TARGET)));
     journal.rpc_end(call, ok());
     assert!(journal.irregular().is_empty());
 }
 
 #[test]
-fn a_mount_the_node_does_not_announce_is_a_stray() {
+fn unannounced_mount_of_the_node_is_a_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();
     check(
@@ -148,7 +148,7 @@ fn a_mount_the_node_does_not_announce_is_a_stray() {
 }
 
 #[test]
-fn a_running_operation_may_announce_it_yet() {
+fn unannounced_mount_is_no_stray_while_its_operation_runs() {
     let (journal, kernel) = journal();
     let edge = |edge: event::Edge| {
         journal.record(Event::Operation(OperationEdge {
@@ -190,7 +190,7 @@ fn message_of_a_killed_node_is_ignored() {
 }
 
 #[test]
-fn last_effect_of_a_killed_node_is_no_stray() {
+fn unannounced_mount_of_a_killed_node_is_no_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();
     journal.process(Role::Node, Lifecycle::Exit, Some("signal 9".into()));
@@ -198,7 +198,7 @@ fn last_effect_of_a_killed_node_is_no_stray() {
 }
 
 #[test]
-fn an_announcement_the_kernel_does_not_show_is_a_phantom() {
+fn announced_mount_that_the_kernel_does_not_show_is_a_phantom() {
     let (journal, _kernel) = journal();
     assert!(!journal.effect(announce("mount", TARGET)));
     check(
@@ -209,8 +209,7 @@ fn an_announcement_the_kernel_does_not_show_is_a_phantom() {
     );
 }
 
-/// A journal of a driver that works on after its call was abandoned, the retry of which was answered as `retry`
-/// says. Returns how many strays that makes.
+/// Counts the strays when a driver mounts after its call was abandoned and `retry` has made calls.
 fn strays_after_retry(retry: impl FnOnce(&Journal)) -> usize {
     let (journal, kernel) = journal();
     // The parent plays the driver: it is alive, and not this process.
@@ -231,10 +230,10 @@ fn publish(journal: &Journal, target: &str, outcome: Outcome) {
 }
 
 #[test]
-fn abandoned_call_ends_with_success_at_its_path_only() {
+fn only_a_successful_retry_at_its_path_ends_an_abandoned_call() {
     let code = |code: &str| Outcome { code: code.into(), ..Outcome::default() };
     assert_eq!(strays_after_retry(|_| {}), 0);
-    // The driver refuses the retry because the first call still runs, in the code of the specification or not.
+    // The driver refuses the retry because the first call still runs: with ABORTED, as CSI asks, or with another code.
     for refused in
         ["Aborted", "Unavailable", "DeadlineExceeded", "Canceled", "Internal", "FailedPrecondition"]
     {
@@ -260,9 +259,9 @@ fn abandoned_call_ends_with_success_at_its_path_only() {
     );
 }
 
-/// A kernel that names no process, and a node whose mounts are ended for it, as a reboot of its machine does.
+/// Where the kernel names no process, an unmount is the node's, unless the harness unmounts in its place, as for a reboot.
 #[test]
-fn change_of_no_named_process_is_the_harnesss_while_that_acts() {
+fn unmount_without_a_pid_is_the_harnesses_while_it_acts() {
     let (journal, kernel) = journal();
     let removed = || Seen::Removed { target: TARGET.into(), id: 7, pid: None, seen_by: "mountinfo".into() };
     kernel.send(removed()).unwrap();
@@ -281,7 +280,7 @@ fn change_of_no_named_process_is_the_harnesss_while_that_acts() {
 }
 
 #[test]
-fn call_past_the_journal_excuses_what_the_driver_does_for_it() {
+fn mount_for_a_call_of_the_case_is_no_stray() {
     let (journal, kernel) = journal();
     let pid = nix::unistd::getppid().as_raw();
     let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).unwrap().as_raw();
@@ -297,7 +296,7 @@ fn call_past_the_journal_excuses_what_the_driver_does_for_it() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_the_call_it_waits_for() {
+async fn wait_for_a_call_ends_when_it_starts() {
     let (journal, _kernel) = journal();
     let waiting = journal.wait_rpc("NodeStageVolume", Edge::Start, 1, Duration::from_secs(60));
     let acting = async {
@@ -309,7 +308,7 @@ async fn a_wait_ends_with_the_call_it_waits_for() {
 }
 
 #[test]
-fn files_speak_the_symbols_of_the_recordings() {
+fn jsonl_uses_the_symbols_of_the_recordings() {
     let (journal, _kernel) = journal();
     journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data", "targetPath": TARGET}), None);
     let text = journal.jsonl();
@@ -322,7 +321,7 @@ fn files_speak_the_symbols_of_the_recordings() {
 }
 
 #[test]
-fn a_kept_journal_has_each_line_at_once() {
+fn kept_journal_writes_each_line_at_once() {
     let (journal, _kernel) = journal();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.jsonl");
@@ -334,8 +333,8 @@ fn a_kept_journal_has_each_line_at_once() {
     assert_eq!(vec![serde_json::from_str::<TraceLine>(line).unwrap()], journal.trace());
 }
 
-/// A node's root of a test's own, with a record that the node has announced.
-fn with_record() -> (tempfile::TempDir, Journal, std::path::PathBuf) {
+/// A journal whose node has announced a `vol_data.json` in a temporary root.
+fn journal_with_record() -> (tempfile::TempDir, Journal, std::path::PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let symbols = Symbols::new(Layout::new(scratch.path(), scratch.path().join("state")));
     let (_, receiver) = channel();
@@ -349,25 +348,27 @@ fn with_record() -> (tempfile::TempDir, Journal, std::path::PathBuf) {
     (scratch, journal, record)
 }
 
+/// Compares the node's own entries with the file system, and returns all irregular changes so far.
 fn irregular(journal: &Journal) -> Vec<Irregular> {
     journal.change(State::compare_own);
     journal.irregular().into_iter().map(|found| found.what).collect()
 }
 
+/// Makes a call, at whose start and end the journal compares the node's own entries.
 fn call(journal: &Journal) {
     let call = journal.rpc_start("NodeGetCapabilities", json!({}), None);
     journal.rpc_end(call, ok());
 }
 
 #[test]
-fn entry_of_the_node_that_is_removed_between_calls_is_a_stray() {
+fn record_that_is_removed_or_replaced_between_calls_is_a_stray() {
     let replace: fn(&Path) = |record| std::fs::rename(copy(record), record).unwrap();
     let link: fn(&Path) = |record| {
         std::fs::remove_file(record).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", record).unwrap();
     };
     for (verb, change) in [("remove", remove as fn(&Path)), ("replace", replace), ("link", link)] {
-        let (_scratch, journal, record) = with_record();
+        let (_scratch, journal, record) = journal_with_record();
         call(&journal);
         assert_eq!(irregular(&journal), []);
         change(&record);
@@ -392,20 +393,20 @@ fn copy(record: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn record_that_the_node_has_to_write_anew_was_removed() {
-    let (_scratch, journal, record) = with_record();
+fn record_that_is_replaced_before_the_node_writes_it_is_a_stray() {
+    let (_scratch, journal, record) = journal_with_record();
     call(&journal);
-    // A file system may give a new file the number of the one before.
+    // Renamed over the record: a file that is removed and made anew may get the same inode number.
     std::fs::rename(copy(&record), &record).unwrap();
     assert!(journal.effect(announce("write", record.to_str().unwrap())));
     let what = format!("replace {}", record.display());
     assert_eq!(irregular(&journal), [Irregular { what, by: Actor::Driver }]);
-    // In place it is the node's own work.
+    // A write in place keeps the inode, and is the node's own.
     std::fs::write(&record, "{ }").unwrap();
     assert!(journal.effect(announce("write", record.to_str().unwrap())));
     assert_eq!(irregular(&journal).len(), 1);
-    // That the node takes it away in the end explains nothing of before.
-    let (_scratch, journal, record) = with_record();
+    // The node writes and removes the record later, which does not explain why it was gone before.
+    let (_scratch, journal, record) = journal_with_record();
     std::fs::remove_file(&record).unwrap();
     call(&journal);
     for (verb, change) in [("write", write as fn(&Path)), ("remove", remove)] {
@@ -416,8 +417,8 @@ fn record_that_the_node_has_to_write_anew_was_removed() {
 }
 
 #[test]
-fn call_that_nobody_waits_for_excuses_its_own_path_only() {
-    let (_scratch, journal, record) = with_record();
+fn abandoned_call_explains_changes_at_its_own_path_only() {
+    let (_scratch, journal, record) = journal_with_record();
     let staging = record.with_file_name("mount");
     std::fs::create_dir(&staging).unwrap();
     assert!(journal.effect(announce("mkdir", staging.to_str().unwrap())));
@@ -434,9 +435,9 @@ fn call_that_nobody_waits_for_excuses_its_own_path_only() {
 }
 
 #[test]
-fn change_with_a_reason_is_no_stray() {
-    // The node says later what it did.
-    let (_scratch, journal, record) = with_record();
+fn explained_removal_of_a_record_is_no_stray() {
+    // The node announces the removal later.
+    let (_scratch, journal, record) = journal_with_record();
     call(&journal);
     std::fs::remove_file(&record).unwrap();
     call(&journal);
@@ -456,7 +457,7 @@ fn change_with_a_reason_is_no_stray() {
         },
     ];
     for reason in reasons {
-        let (_scratch, journal, record) = with_record();
+        let (_scratch, journal, record) = journal_with_record();
         call(&journal);
         let flight = reason(&journal);
         std::fs::remove_file(&record).unwrap();
@@ -467,9 +468,9 @@ fn change_with_a_reason_is_no_stray() {
 }
 
 #[test]
-fn link_in_the_place_of_another_volume_is_named_with_the_call() {
+fn link_in_place_of_another_volumes_record_is_recorded_with_its_call() {
     let touched = |disturbed: bool| {
-        let (scratch, journal, record) = with_record();
+        let (scratch, journal, record) = journal_with_record();
         let target = scratch.path().join("pods/uid/volumes/kubernetes.io~csi/other/mount");
         let req = json!({ "volumeId": "v", "targetPath": target });
         let other = journal.rpc_start("NodeGetCapabilities", json!({}), None);
@@ -496,24 +497,24 @@ fn link_in_the_place_of_another_volume_is_named_with_the_call() {
 }
 
 #[test]
-fn driver_that_covers_or_takes_away_the_nodes_root_has_no_excuse() {
+fn driver_mount_over_the_nodes_directories_is_a_stray_in_a_call_too() {
     let (journal, kernel) = journal();
     let req = json!({"volumeId": "handle-data", "targetPath": TARGET});
     let call = journal.rpc_start("NodePublishVolume", req, None);
     for covered in ["/var/lib/kubelet", "/var/lib/kubelet/plugins"] {
         kernel.send(added(covered, 0)).unwrap();
     }
-    // A place of its own.
+    // Not this one: it is a directory of the driver's own.
     kernel.send(added("/var/lib/kubelet/plugins/my.csi/data", 0)).unwrap();
     journal.rpc_end(call, ok());
     let found: Vec<String> = irregular(&journal).into_iter().map(|found| found.what).collect();
     assert_eq!(found, ["mount /var/lib/kubelet", "mount /var/lib/kubelet/plugins"]);
 }
 
-/// A look while the node works does not report changes that the node may explain in a moment.
+/// A removal that the node may announce in a moment is not reported yet.
 #[tokio::test]
-async fn node_has_time_to_say_what_it_did() {
-    let (_scratch, journal, record) = with_record();
+async fn removal_is_no_stray_before_the_node_had_time_to_announce_it() {
+    let (_scratch, journal, record) = journal_with_record();
     call(&journal);
     std::fs::remove_file(&record).unwrap();
     call(&journal);
@@ -535,7 +536,7 @@ fn forgotten_lines_are_counted_and_a_call_keeps_its_own() {
     journal.step("second", "x");
     let lines = journal.since_and_forget(1);
     assert_eq!((lines.len(), lines[0].seq, journal.length()), (2, 2, 3));
-    // From the start of the call on.
+    // The lines from the start of the call on are kept.
     assert_eq!(journal.trace().len(), 2);
     journal.rpc_end(call, Outcome { code: "OK".to_owned(), ..Outcome::default() });
     let lines = journal.since_and_forget(3);

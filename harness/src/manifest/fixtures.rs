@@ -1,4 +1,5 @@
-//! Disks, volume groups, iSCSI targets and an NFS export for a driver, which its author asks for without a script.
+//! Fixtures that a manifest can ask for, so that its author writes no script: disks, LVM volume groups, iSCSI targets and an
+//! NFS export.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ pub struct Disk {
     pub path: String,
     /// Its file system: `ext4`, `xfs` or `btrfs`.
     pub fs_type: DiskFormat,
-    /// Its size: 512 MiB if none is given. It takes memory, or room of the guest, as it is written to.
+    /// Its size: 512 MiB if none is given. Only what is written to it takes memory, or disk space in a guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Options of its file system, such as `prjquota`.
@@ -27,7 +28,7 @@ pub struct Disk {
 pub struct VolumeGroup {
     /// Its name, such as `csi-vg`.
     pub name: String,
-    /// The size of its disk: 512 MiB if none is given. It takes room of the guest as it is written to.
+    /// The size of its disk: 512 MiB if none is given. Only what is written to it takes disk space in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
 }
@@ -41,7 +42,7 @@ pub struct IscsiTarget {
     /// The number of its disks, which are LUN 1 and the following: 1 if none is given.
     #[serde(default = "default_units")]
     pub units: u32,
-    /// The size of each disk: 512 MiB if none is given. It takes room of the guest as it is written to.
+    /// The size of each disk: 512 MiB if none is given. Only what is written to it takes disk space in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
 }
@@ -50,7 +51,8 @@ fn default_units() -> u32 {
     1
 }
 
-/// Bytes of a disk: enough for any file system with quotas and for some volumes, and fewer than a case's state has.
+/// The size of a disk in bytes: large enough for any file system with quotas and some volumes, and smaller than the file
+/// system of a case's state.
 const DEFAULT_SIZE: u64 = 512 << 20;
 
 impl Disk {
@@ -64,18 +66,18 @@ impl VolumeGroup {
         self.size.map_or(DEFAULT_SIZE, Size::bytes)
     }
 
-    /// Whether LVM takes its name.
-    fn has_a_good_name(&self) -> bool {
-        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte);
+    /// Whether LVM accepts the name.
+    fn has_valid_name(&self) -> bool {
+        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte);
         let name = self.name.as_bytes();
         (1..128).contains(&name.len())
             && !matches!(name, [b'-', ..] | b"." | b"..")
-            && name.iter().copied().all(is_good)
+            && name.iter().copied().all(is_valid)
     }
 }
 
 impl IscsiTarget {
-    /// The most disks of a target, as their addresses have a byte for the number.
+    /// The most disks of a target: an address has one byte for the number of the disk.
     const MOST_UNITS: u32 = 255;
 
     /// Bytes of each disk.
@@ -83,10 +85,11 @@ impl IscsiTarget {
         self.size.map_or(DEFAULT_SIZE, Size::bytes)
     }
 
-    /// Whether its name is one of RFC 3720: `iqn.`, a year and month, and a domain of that time, backwards.
-    fn has_a_good_name(&self) -> bool {
-        let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
-        let is_month = |month: &str| {
+    /// Whether the name has the form of RFC 3720: `iqn.`, a year and month, and a reversed domain name of that time.
+    fn has_valid_name(&self) -> bool {
+        let is_valid =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
+        let is_year_and_month = |month: &str| {
             let digits = month.split_once('-').filter(|(year, month)| (year.len(), month.len()) == (4, 2));
             digits.is_some_and(|(year, month)| {
                 year.bytes().chain(month.bytes()).all(|byte| byte.is_ascii_digit())
@@ -95,16 +98,16 @@ impl IscsiTarget {
         let parts = self.iqn.strip_prefix("iqn.").and_then(|rest| rest.split_once('.'));
         self.iqn.len() <= 223
             && parts.is_some_and(|(month, rest)| {
-                is_month(month)
+                is_year_and_month(month)
                     && !rest.starts_with(['.', '-', ':'])
                     && !rest.is_empty()
-                    && rest.bytes().all(is_good)
+                    && rest.bytes().all(is_valid)
             })
     }
 }
 
 impl Manifest {
-    /// Whether something has to be ready before `prepare` and the driver.
+    /// Whether a fixture has to be ready before `prepare` and the driver start.
     pub fn wants_fixtures(&self) -> bool {
         !self.disks.is_empty()
             || !self.volume_groups.is_empty()
@@ -112,8 +115,8 @@ impl Manifest {
             || self.nfs_export.is_some()
     }
 
-    /// Refuses fixtures at places that are not the driver's, disks that no file system fits on, names of volume groups
-    /// that LVM does not take, and targets that no initiator finds.
+    /// Refuses fixtures outside the driver's state, fixtures of a driver that already runs or has a state for each node, disks
+    /// that are too small for their file system, and volume groups and iSCSI targets with invalid names or numbers.
     pub(super) fn check_fixtures(&self) -> Result<(), ManifestError> {
         let disks = self.disks.iter().map(|disk| ("path", &disk.path));
         let mut paths = disks.chain(self.nfs_export.iter().map(|path| ("nfs_export", path)));
@@ -126,7 +129,7 @@ impl Manifest {
         if self.wants_fixtures() && self.nodes > 1 && self.state == State::PerNode {
             return Err(ManifestError::FixturesOfEachNode);
         }
-        if let Some(group) = self.volume_groups.iter().find(|group| !group.has_a_good_name()) {
+        if let Some(group) = self.volume_groups.iter().find(|group| !group.has_valid_name()) {
             return Err(ManifestError::VolumeGroupName { name: group.name.clone() });
         }
         self.check_targets()?;
@@ -143,7 +146,7 @@ impl Manifest {
     fn check_targets(&self) -> Result<(), ManifestError> {
         for (number, target) in self.iscsi_targets.iter().enumerate() {
             let iqn = target.iqn.clone();
-            if !target.has_a_good_name() {
+            if !target.has_valid_name() {
                 return Err(ManifestError::TargetName { iqn });
             }
             if !(1..=IscsiTarget::MOST_UNITS).contains(&target.units) {

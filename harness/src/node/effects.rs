@@ -48,7 +48,7 @@ async fn hear(stream: UnixStream, journal: Journal, doom: Doom) {
 fn kill(journal: &Journal) {
     if let Some(node) = journal.with_actors(|actors| actors.node) {
         journal.process(Role::Node, Lifecycle::Kill, None);
-        // A group without members is dead already.
+        // Fails if no process of the group is left, and then there is nothing to kill.
         let _ = killpg(Pid::from_raw(node), Signal::SIGKILL);
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
 use super::poll::Table;
-use super::statmount::Desk;
+use super::statmount::Statmount;
 use super::{Missed, Mount, MountEvent, MountEventKind, MountId, ObserveError, statmount};
 use crate::notification::{self, Notification, array, notifications};
 
@@ -26,7 +26,7 @@ pub(super) struct Fanotify {
     known: BTreeMap<MountId, Mount>,
     /// The kernel's very words about each of them: comparing those costs next to nothing.
     words: BTreeMap<MountId, Box<[u8]>>,
-    desk: Desk,
+    statmount: Statmount,
     /// The buffer for notifications.
     inbox: Box<[u8]>,
     /// The newest mount that existed before this watch.
@@ -61,7 +61,7 @@ impl Fanotify {
             table,
             known: BTreeMap::new(),
             words: BTreeMap::new(),
-            desk: Desk::new(),
+            statmount: Statmount::new(),
             inbox: vec![0; 64 << 10].into(),
             eldest: MountId(0),
             suspect: false,
@@ -157,7 +157,7 @@ impl Fanotify {
         let mut events = Vec::new();
         for (id, known) in self.known.range_mut(from..) {
             // Gone: its notification is on the way.
-            let Some(answer) = self.desk.ask(*id).map_err(unresolvable)? else { continue };
+            let Some(answer) = self.statmount.ask(*id).map_err(unresolvable)? else { continue };
             if self.words.get(id).is_some_and(|words| **words == *answer.words()) {
                 continue;
             }
@@ -179,7 +179,7 @@ impl Fanotify {
 
     /// The current description of a mount; `None` if it is gone.
     fn describe(&mut self, id: MountId) -> Result<Option<Mount>, ObserveError> {
-        let Some(answer) = self.desk.ask(id).map_err(unresolvable)? else { return Ok(None) };
+        let Some(answer) = self.statmount.ask(id).map_err(unresolvable)? else { return Ok(None) };
         self.words.insert(id, answer.words().into());
         Ok(Some(super::with_rdev(answer.mount())))
     }
@@ -202,10 +202,10 @@ fn mark_namespace(group: &File) -> Result<(), ObserveError> {
 
 /// Every mount of the caller's namespace.
 pub(super) fn describe_all() -> Result<Vec<Mount>, ObserveError> {
-    let mut desk = Desk::new();
+    let mut statmount = Statmount::new();
     let mut all = Vec::new();
     for id in statmount::list().map_err(unlistable)? {
-        let answer = desk.ask(id).map_err(unresolvable)?;
+        let answer = statmount.ask(id).map_err(unresolvable)?;
         all.extend(answer.map(|answer| super::with_rdev(answer.mount())));
     }
     Ok(all)

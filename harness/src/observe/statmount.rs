@@ -55,39 +55,39 @@ pub(super) fn list() -> io::Result<Vec<MountId>> {
     }
 }
 
-/// Room for the kernel's answers, used again for each.
+/// Makes the calls of statmount, with one buffer for the answers.
 #[derive(Debug)]
-pub(super) struct Desk {
-    room: Vec<u64>,
+pub(super) struct Statmount {
+    buffer: Vec<u64>,
 }
 
-impl Desk {
-    pub(super) fn new() -> Desk {
-        Desk { room: vec![0; 512] }
+impl Statmount {
+    pub(super) fn new() -> Statmount {
+        Statmount { buffer: vec![0; 512] }
     }
 
     /// Asks about one mount; `None` if it is not in the caller's namespace (any more).
     pub(super) fn ask(&mut self, id: MountId) -> io::Result<Option<Answer<'_>>> {
         loop {
             let request = request(id.0, WANTED.into());
-            // SAFETY: the room is writable for the length that is given, and aligned for u64.
+            // SAFETY: the buffer is writable for the length that is given, and aligned for u64.
             let result = unsafe {
-                let bytes = self.room.len() * size_of::<u64>();
+                let bytes = self.buffer.len() * size_of::<u64>();
                 libc::syscall(
                     raw::__NR_statmount.into(),
                     &raw const request,
-                    self.room.as_mut_ptr(),
+                    self.buffer.as_mut_ptr(),
                     bytes,
                     0,
                 )
             };
             if result == 0 {
-                return Ok(Some(Answer(&self.room)));
+                return Ok(Some(Answer(&self.buffer)));
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
-                Some(libc::EOVERFLOW) if self.room.len() < 1 << 20 => {
-                    self.room.resize(self.room.len() * 4, 0);
+                Some(libc::EOVERFLOW) if self.buffer.len() < 1 << 20 => {
+                    self.buffer.resize(self.buffer.len() * 4, 0);
                 }
                 Some(libc::ENOENT) => return Ok(None),
                 _ => return Err(error),

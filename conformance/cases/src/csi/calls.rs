@@ -180,7 +180,7 @@ async fn refused_use_is_not_confirmed(cx: &mut Cx) -> Result {
         let created = cx.call("CreateVolume", request).await?;
         refused.extend((created.code() == "InvalidArgument").then_some(requested));
         if created.is_ok() {
-            cx.unmake(&created).await?;
+            cx.delete_created(&created).await?;
         }
     }
     if refused.is_empty() {

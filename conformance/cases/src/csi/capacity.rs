@@ -45,7 +45,7 @@ async fn device_is_not_larger_than_its_limit(cx: &mut Cx) -> Result {
     let size = node.device_size(&node.target("web")).await?;
     node.tear_down("web").await?;
     node.detach().await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     let cause = "CreateVolume with `limit_bytes` answered OK, and the device is larger.";
     cx.keeps("DRV-012", "CreateVolume", size <= limit, cause)
 }
@@ -147,7 +147,7 @@ async fn size_has_more_than_32_bits(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let wanted = FOUR_GIB + cx.ordinary_size();
     let made = cx.creates_another(wanted)?.await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     if !made.is_ok() {
         cx.not_tried("DRV-012", "the driver makes no volume of more than 4 GiB here");
         return Ok(());
@@ -167,7 +167,7 @@ async fn deleted_volume_gives_its_capacity_back(cx: &mut Cx) -> Result {
     comes_back(cx, "volume that is created and deleted", "DeleteVolume", async |number| {
         let made = cx.call("CreateVolume", cx.create_request(&format!("round-{number}"))?).await?;
         made.succeeds()?;
-        cx.unmake(&made).await
+        cx.delete_created(&made).await
     })
     .await
 }
@@ -185,7 +185,7 @@ async fn deleted_device_gives_its_capacity_back(cx: &mut Cx) -> Result {
         request["name"] = json!(format!("round-{number}"));
         let made = cx.call("CreateVolume", request).await?;
         made.succeeds()?;
-        cx.unmake(&made).await
+        cx.delete_created(&made).await
     })
     .await
 }
@@ -207,7 +207,7 @@ async fn grown_volume_gives_its_capacity_back(cx: &mut Cx) -> Result {
             "volumeCapability": request["volumeCapabilities"][0],
         });
         drop(cx.call("ControllerExpandVolume", larger).await?);
-        cx.unmake(&made).await
+        cx.delete_created(&made).await
     })
     .await
 }
@@ -224,12 +224,12 @@ async fn refused_volume_takes_no_capacity(cx: &mut Cx) -> Result {
         let mut request = cx.create_request(&format!("round-{number}"))?;
         request["volumeContentSource"] = json!({ "volume": { "volumeId": unknown } });
         let made = cx.call("CreateVolume", request).await?;
-        cx.unmake(&made).await
+        cx.delete_created(&made).await
     })
     .await
 }
 
-/// Finds that not each round takes the same capacity for ever. What others write to a shared disk differs from round to
+/// Checks that not every round takes the same capacity for ever. What others write to a shared disk differs from round to
 /// round.
 async fn comes_back(cx: &Cx, each: &str, method: &str, round: impl AsyncFn(usize) -> Result) -> Result {
     const ROUNDS: usize = 3;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::used_and_detached;
+use super::write_and_detach;
 use crate::prelude::*;
 
 /// A clone of a file system has what its source held, keeps it when the source changes, and outlives it.
@@ -11,7 +11,7 @@ use crate::prelude::*;
 #[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-152"], driver = Shared)]
 async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let copy = cx.volume("copy").copy_of(&data).create().await?;
     names_its_source(cx)?;
 
@@ -46,7 +46,7 @@ async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
 async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
     // No multiple of what a driver may copy at once.
     let disk = cx.volume("disk").block().size(cx.ordinary_size() + (1 << 20)).create().await?;
-    let node = used_and_detached(cx, &disk, "before").await?;
+    let node = write_and_detach(cx, &disk, "before").await?;
     let copy = cx.volume("copy").block().copy_of(&disk).create().await?;
 
     node.attach_again().await?;
@@ -115,7 +115,7 @@ async fn is_larger(cx: &Cx, data: &Volume, snapshot: Option<&str>) -> Result {
 #[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent], driver = Shared)]
 async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    let node = used_and_detached(cx, &disk, "before").await?;
+    let node = write_and_detach(cx, &disk, "before").await?;
     let new = 2 * cx.size(&disk);
     let snapshot = cx.snapshot("one", &disk).await?;
     let wanted = cx.volume("copy").block().restored_from(&snapshot).size(new);
@@ -229,7 +229,7 @@ async fn refused_copy_is_refused_again(cx: &mut Cx) -> Result {
     request["volumeContentSource"] = json!({ "volume": { "volumeId": unknown } });
     for asked in ["of a source that does not exist", "of a source that does not exist, once more,"] {
         let answer = cx.call("CreateVolume", request.clone()).await?.asked(asked);
-        cx.unmake(&answer).await?;
+        cx.delete_created(&answer).await?;
         answer.is("DRV-151", codes)?;
         if answer.is_ok() {
             break;
@@ -244,7 +244,7 @@ async fn refused_copy_is_refused_again(cx: &mut Cx) -> Result {
 #[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-014"], driver = Shared)]
 async fn clone_has_hidden_files(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, ".hidden").await?;
+    let node = write_and_detach(cx, &data, ".hidden").await?;
     let copy = cx.volume("copy").copy_of(&data).create().await?;
     let cause = "The clone does not have a file of the volume whose name begins with a dot.";
     has_hidden_file(cx, &copy, &node, cause).await
@@ -256,7 +256,7 @@ async fn clone_has_hidden_files(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-014"], driver = Shared)]
 async fn restored_volume_has_hidden_files(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, ".hidden").await?;
+    let node = write_and_detach(cx, &data, ".hidden").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
     let cause = "A restored volume does not have a file of the snapshot whose name begins with a dot.";
@@ -306,7 +306,7 @@ async fn snapshot_cut_by_death_is_whole(cx: &mut Cx) -> Result {
             copy.tear_down("copy").await?;
         }
         copy.detach().await?;
-        cx.unmake(&made).await?;
+        cx.delete_created(&made).await?;
         let cause = "CreateSnapshot in whose middle the driver was killed answered OK when it was repeated, and a volume from the snapshot lacks files.";
         cx.keeps("DRV-036", "CreateSnapshot", has == FILES, cause)?;
     }
@@ -383,8 +383,8 @@ async fn clone_of_a_name_with_a_blank_has_its_files(cx: &mut Cx) -> Result {
     let has = copied.has_copied(&copied.target("copy"), &node, "before").await?;
     copied.tear_down("copy").await?;
     copied.detach().await?;
-    cx.unmake(&copy).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&copy).await?;
+    cx.delete_created(&made).await?;
     let cause = "The clone of a volume whose name has a blank does not have its files.";
     cx.keeps("DRV-014", "CreateVolume", has, cause)
 }
@@ -469,7 +469,7 @@ async fn copy_that_was_cut_off_is_whole(cx: &mut Cx) -> Result {
         drop(copy.unpublish("web").await?);
         drop(copy.unstage().await?);
         copy.detach().await?;
-        cx.unmake(&made).await?;
+        cx.delete_created(&made).await?;
         let cause = "CreateVolume of a copy that its caller had cut off answered OK when it was repeated, and the copy lacks what its source has.";
         cx.keeps("DRV-014", "CreateVolume", is_whole, cause)?;
     }
@@ -494,7 +494,7 @@ async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 
 /// A copy that could not be made leaves nothing in the driver's directory.
 ///
-/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+/// Kubernetes: after a final error a caller assumes that nothing was done, and does not undo the call.
 #[case(needs = [Clones, Creates, Filesystem, OwnProcess])]
 async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -509,7 +509,7 @@ async fn failed_copy_leaves_no_file(cx: &mut Cx) -> Result {
 
 /// Copies of devices that could not be made leave no device, no descriptor and no file.
 ///
-/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+/// Kubernetes: after a final error a caller assumes that nothing was done, and does not undo the call.
 #[case(needs = [Clones, Creates, Block, Root, Loop, OwnProcess])]
 async fn failed_copies_of_devices_leave_nothing(cx: &mut Cx) -> Result {
     const TIMES: usize = 32;
@@ -542,7 +542,7 @@ async fn failed_copies_of_devices_leave_nothing(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn repeated_call_does_not_fill_the_copy_anew(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    used_and_detached(cx, &data, "before").await?;
+    write_and_detach(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
     let request = cx.last_request("CreateVolume")?;
@@ -565,14 +565,14 @@ async fn repeated_call_does_not_fill_the_copy_anew(cx: &mut Cx) -> Result {
 
 /// A copy that is asked for again, when its source is gone, stays as it was left.
 ///
-/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer repeats the call at any time.
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn copy_outlives_a_call_for_it_without_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
     let request = cx.last_request("CreateVolume")?;
-    let node = used_and_detached(cx, &copy, "kept").await?;
+    let node = write_and_detach(cx, &copy, "kept").await?;
     let deleted = cx.delete_snapshot(&snapshot.id).await?;
     if !deleted.is_ok() {
         cx.not_tried("DRV-160", "the driver deletes no snapshot that a volume was made of");

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::is_used_beside;
+use super::check_use_beside_a_hang;
 use crate::prelude::*;
 
 /// The time for a call to reach a device that hangs.
-const A_WHILE: Duration = Duration::from_secs(5);
+const READ_WAIT: Duration = Duration::from_secs(5);
 
 /// A volume whose image cannot be read is not formatted: when it can be read again, what was in it is there.
 ///
@@ -142,7 +142,7 @@ async fn volume_of_a_failed_device_is_torn_down(cx: &mut Cx) -> Result {
     node.can_write("web", "lost").await?;
     beside.set_up("web").await?;
     beside.writes(&beside.target("web"), "beside").await?;
-    // Any answer will do, as long as there is one.
+    // Any code is allowed, but no answer is not.
     cx.answer_to(Box::pin(node.unpublish("web"))).await?;
     cx.answer_to(Box::pin(node.unstage())).await?;
     let cause = "A volume lost what was written to it when the device of another volume failed.";
@@ -171,10 +171,10 @@ async fn volume_beside_a_hanging_device_is_used(cx: &mut Cx) -> Result {
     let beside = cx.node_calls(&other).await?;
     image.fails(FileRule::on(FileCall::Read, FileFault::Hang))?;
     let work = async {
-        if !image.is_met(A_WHILE).await? {
+        if !image.is_met(READ_WAIT).await? {
             cx.not_tried("DRV-093", "the driver does not read the image of a volume that it stages");
         }
-        is_used_beside(cx, &beside, || image.recovers()).await
+        check_use_beside_a_hang(cx, &beside, || image.recovers()).await
     };
     let (hung, worked) = tokio::join!(node.stage(), work);
     drop(hung);

@@ -113,7 +113,7 @@ async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     }
     node.stage().await?.succeeds()?;
     cx.refuses_without("DRV-027", "NodePublishVolume", &node.publish_request("web"), complete).await?;
-    // What was refused is not unpublished, and what was not is unpublished by now.
+    // A refused publish needs no unpublish, and `refuses_without` has unpublished each other one.
     node.undo_stage().await
 }
 
@@ -137,7 +137,7 @@ async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
     let id = json!(made.text("/volume/volumeId"));
     let asked = json!({ "volumeId": id, "volumeCapabilities": full["volumeCapabilities"] });
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     confirmed.is_implemented()?;
     confirmed.is("DRV-028", &["OK"])?;
     // The plugin has created the volume with these capabilities, so it has to confirm them.
@@ -180,7 +180,7 @@ async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
     node.stage().await?.succeeds()?;
     for (method, mut request) in requests {
         request["volumeId"] = json!(cx.unknown_volume().0);
-        // For some drivers the context of a volume is all there is of it.
+        // Some drivers find a volume by its context alone, so the context of the known volume is left out.
         request["volumeContext"] = json!({});
         request["publishContext"] = json!({});
         let answer = cx.call(method, request).await?.asked("of a volume that does not exist");
@@ -190,7 +190,7 @@ async fn unknown_volume_is_not_found_on_the_node(cx: &mut Cx) -> Result {
 }
 
 /// Odd texts: non-ASCII letters, and texts with a meaning for paths or programs.
-const ODD: [&str; 6] = ["größe-体积-📦", "-rf", "a b\tc", "'\"", "%s%n%x", "…/\u{202e}txt"];
+const ODD_TEXTS: [&str; 6] = ["größe-体积-📦", "-rf", "a b\tc", "'\"", "%s%n%x", "…/\u{202e}txt"];
 
 /// No text and no number in a field of a call ends the driver.
 ///
@@ -200,14 +200,20 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let made_by_shell = node.target("made-by-a-shell");
-    // It has no slash: a name that is part of a path would be refused for it before a shell sees it.
+    // The command has no slash: a driver may refuse a slash in a name before a shell sees the name.
     let path = made_by_shell.display().to_string().replace('/', "${s}");
     let (long, command) = ("l".repeat(128), format!("$(s=$(printf \\\\057);mkdir -p {path})"));
-    let odd: Vec<&str> = ODD.into_iter().chain([long.as_str(), command.as_str()]).collect();
+    let odd: Vec<&str> = ODD_TEXTS.into_iter().chain([long.as_str(), command.as_str()]).collect();
     let create = cx.create_request("odd")?;
     for text in &odd {
-        spoil(cx, "CreateVolume", &create, &["/name", "/volumeCapabilities/0/mount/fsType"], json!(text))
-            .await?;
+        call_with_value(
+            cx,
+            "CreateVolume",
+            &create,
+            &["/name", "/volumeCapabilities/0/mount/fsType"],
+            json!(text),
+        )
+        .await?;
         let (target, staging) = (node.target("web"), node.staging());
         let uses = &create["volumeCapabilities"];
         let mut requests = vec![
@@ -221,14 +227,15 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
         requests.push(("NodePublishVolume", node.publish_request("web")));
         requests.push(("NodeUnpublishVolume", json!({ "targetPath": target })));
         for (method, request) in requests {
-            spoil(cx, method, &request, &["/volumeId"], json!(text)).await?;
+            call_with_value(cx, method, &request, &["/volumeId"], json!(text)).await?;
         }
     }
     let (least, most) = (i64::MIN.to_string(), i64::MAX.to_string());
     for (required, limit) in [("-1", "0"), ("0", "-1"), (&*least, &*least), (&*most, &*most), ("2", "1")] {
         let range = json!({ "requiredBytes": required, "limitBytes": limit });
-        spoil(cx, "CreateVolume", &create, &["/capacityRange"], range).await?;
+        call_with_value(cx, "CreateVolume", &create, &["/capacityRange"], range).await?;
     }
+    // Each call above was answered, or the case would have failed there.
     cx.keeps("DRV-097", "", true, "")?;
     let cause = format!("A shell of the driver's has run the command in the name or id `{command}`.");
     cx.keeps("DRV-188", "", !made_by_shell.exists(), &cause)?;
@@ -238,8 +245,8 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
     cx.volume("after").create().await.map(drop)
 }
 
-/// Makes a call with the value in each of these fields in turn. Any answer will do; a volume that it creates is deleted.
-async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: Value) -> Result {
+/// Makes a call with the value in one of these fields, for each of them. Any answer is allowed; a created volume is deleted.
+async fn call_with_value(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: Value) -> Result {
     for field in fields {
         let mut request = request.clone();
         let (parent, name) = field.rsplit_once('/').unwrap_or_default();
@@ -248,7 +255,7 @@ async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: V
             parent[name] = value.clone();
         }
         let answer = cx.call(method, request).await?;
-        cx.unmake(&answer).await?;
+        cx.delete_created(&answer).await?;
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ async fn single_node_writer_is_accepted(cx: &mut Cx) -> Result {
     let volume = made.text("/volume/volumeId");
     let asked = json!({ "volumeId": volume, "volumeCapabilities": request["volumeCapabilities"] });
     let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     let cause = "ValidateVolumeCapabilities does not confirm SINGLE_NODE_WRITER of a volume that was created with it.";
     cx.keeps("DRV-114", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), cause)
 }

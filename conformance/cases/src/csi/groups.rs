@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{deletion_leaves_no_file, names_have_ids_of_their_own};
+use super::{check_deletion_leaves_no_file, check_ids_differ_for_similar_names};
 use crate::prelude::*;
 
 const CREATE: &str = "CreateVolumeGroupSnapshot";
@@ -135,7 +135,7 @@ async fn repeated_group_is_described_as_before(cx: &mut Cx) -> Result {
 async fn names_that_differ_are_different_groups(cx: &mut Cx) -> Result {
     let one = cx.volume("one").create().await?;
     let asked = request(cx, &[&one]);
-    names_have_ids_of_their_own(cx, CREATE, asked, "/groupSnapshot/groupSnapshotId").await
+    check_ids_differ_for_similar_names(cx, CREATE, asked, "/groupSnapshot/groupSnapshotId").await
 }
 
 /// GetVolumeGroupSnapshot answers a group with all its snapshots, and NOT_FOUND for a group that does not exist.
@@ -349,13 +349,13 @@ async fn group_goes_after_its_volumes(cx: &mut Cx) -> Result {
 async fn deleted_group_leaves_no_file(cx: &mut Cx) -> Result {
     let cx = &*cx;
     let one = &cx.volume("one").create().await?;
-    let taken_and_deleted = async |_| {
+    let take_and_delete = async |_| {
         let group = take(cx, &[one]).await?;
         let members: Vec<String> = ids(&group).into_iter().collect();
         cx.delete_group(group.text("/groupSnapshot/groupSnapshotId"), &members).await?.succeeds()
     };
-    let each = "group that is taken and deleted";
-    deletion_leaves_no_file(cx, "DeleteVolumeGroupSnapshot", each, 3, taken_and_deleted).await
+    let object = "group that is taken and deleted";
+    check_deletion_leaves_no_file(cx, "DeleteVolumeGroupSnapshot", object, 3, take_and_delete).await
 }
 
 /// A group snapshot call without one of its required fields is INVALID_ARGUMENT.

@@ -1,6 +1,6 @@
 //! Volumes that grow, by the controller and by the node, unused and in use. The kernel says whether they have grown.
 
-use super::{can_write, read_only, size_of};
+use super::{can_write, set_read_only, size_of};
 use crate::prelude::*;
 
 const LOST: &str = "What was written before the expansion is gone after it.";
@@ -151,7 +151,7 @@ async fn read_only_target_stays_so_when_it_grows(cx: &mut Cx) -> Result {
     let on_node = grows_by_controller(cx, &node, new).await?;
     node.attach_again().await?;
     node.stage().await?.succeeds()?;
-    node.publish_as("web", read_only).await?.succeeds()?;
+    node.publish_as("web", set_read_only).await?.succeeds()?;
     node.is_published("web")?;
     let target = node.target("web");
     // A volume that can be written from the start breaks the promise without any expansion.
@@ -447,7 +447,7 @@ fn capacity(answer: &Answer) -> u64 {
     answer.text("/capacityBytes").parse().unwrap_or(0)
 }
 
-/// Finds that the file system has grown by at least half of the expansion: its own metadata may take the rest.
+/// Checks that the file system has grown by at least half of the expansion: its own metadata may take the rest.
 async fn has_grown(
     cx: &Cx,
     node: &NodeCalls,

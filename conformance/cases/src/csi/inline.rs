@@ -1,6 +1,6 @@
 //! Inline volumes of a CSI driver: they live as long as their pods.
 
-use super::{can_write, read_only};
+use super::{can_write, set_read_only};
 use crate::prelude::*;
 
 /// An inline volume has no claim and is neither attached nor staged. Its handle is made from the pod and the volume's
@@ -24,7 +24,7 @@ async fn volume_lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
         .await?;
     web.container().await?.writes("/scratch/greeting", "hello").await?;
 
-    // Another pod's volume of that name is another volume.
+    // A volume of the same name in another pod is another volume.
     let twin = cx.pod("twin").inline("scratch", scratch, "/scratch").start().await?;
     let other = twin.container().await?;
     other
@@ -105,7 +105,7 @@ async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
     node.undo_publish("web").await
 }
 
-/// A repeated NodeUnpublishVolume of an inline volume is OK, also where the volume keeps nothing.
+/// A repeated NodeUnpublishVolume of an inline volume is OK, also if the volume keeps no data.
 ///
 /// CSI, NodeUnpublishVolume: "This operation MUST be idempotent."
 #[case(needs = [Inline, Root])]
@@ -116,7 +116,7 @@ async fn repeated_unpublish_is_ok(cx: &mut Cx) -> Result {
     node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])
 }
 
-/// The statistics of an inline volume are those at its target. Those of another path and of another volume are not found.
+/// NodeGetVolumeStats of an inline volume is OK at its target, and NOT_FOUND at another path and for an unknown volume.
 ///
 /// CSI, NodeGetVolumeStats: NOT_FOUND if a volume of this id does not exist on the path.
 #[case(needs = [Inline, Stats, Root], judges = ["DRV-097"])]
@@ -133,11 +133,12 @@ async fn statistics_need_the_volume_at_the_path(cx: &mut Cx) -> Result {
     let request = json!({ "volumeId": unknown, "volumePath": target });
     let answer = cx.call("NodeGetVolumeStats", request).await?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    // The driver has answered both calls and did not end.
     cx.keeps("DRV-097", "NodeGetVolumeStats", true, "")?;
     node.undo_publish("web").await
 }
 
-/// An inline volume has its data after a restart of the driver, and goes with its target.
+/// An inline volume has its data after a restart of the driver, and NodeUnpublishVolume still deletes it.
 ///
 /// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume.
 #[case(needs = [Inline, Root, OwnProcess, Persistent])]
@@ -167,7 +168,7 @@ async fn volume_outlives_a_restart(cx: &mut Cx) -> Result {
 async fn read_only_volume_cannot_be_written(cx: &mut Cx) -> Result {
     let node = cx.inline_calls("scratch")?;
     let target = node.target("web");
-    let published = node.publish_as("web", read_only).await?;
+    let published = node.publish_as("web", set_read_only).await?;
     if !published.is_ok() {
         cx.not_tried("DRV-050", "the driver publishes no inline volume read-only");
         return Ok(());
@@ -189,7 +190,7 @@ async fn volumes_are_not_mixed_up(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-051", "the inline volumes cannot be written");
     } else {
         one.writes(&one.target("web"), "of-one").await?;
-        let cause = "Of two inline volumes one shows what was written to the other.";
+        let cause = "An inline volume shows what was written to another one.";
         let is_apart = !two.has_copied(&two.target("web"), &one, "of-one").await?;
         cx.keeps("DRV-051", "NodePublishVolume", is_apart, cause)?;
     }
@@ -222,7 +223,7 @@ async fn publish_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
     if again.is_ok() {
         return node.undo_publish("web").await;
     }
-    // Nothing was published: CSI asks for an undo of what was "successfully setup" alone.
+    // Its answer does not count: CSI requires an undo only of what was "successfully setup".
     drop(node.unpublish("web").await?);
     Ok(())
 }

@@ -34,7 +34,7 @@ async fn files_of_each_kind_outlive_their_mount(cx: &mut Cx) -> Result {
 
 type Kinds = [(&'static str, String); 10];
 
-/// Finds that the volume has each file as it was before.
+/// Checks that the volume has each file as it was before.
 fn stay(cx: &Cx, method: &str, after: &str, before: &Kinds, seen: &Kinds) -> Result {
     for ((name, before), (_, seen)) in before.iter().zip(seen) {
         // The owner and the mode have a promise of their own.

@@ -109,7 +109,7 @@ async fn volume_with_a_limit_is_told_as_it_was_created(cx: &mut Cx) -> Result {
     made.succeeds()?;
     let created = made.part("/volume");
     let entries = cx.entries_of_id(made.text("/volume/volumeId").to_owned()).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     if entries.is_empty() {
         cx.not_tried("DRV-111", "the controller reports no single volumes");
     }
@@ -146,7 +146,7 @@ async fn entries_match(cx: &Cx, volume: &Volume, created: &Value) -> Result {
     Ok(())
 }
 
-/// Finds that a later answer has the capacity and the context of the first one. A list may leave both out.
+/// Checks that a later answer has the capacity and the context of the first one. A list may leave both out.
 fn keeps_answer(cx: &Cx, method: &str, created: &Value, listed: &Value) -> Result {
     let size = |volume: &Value| volume["capacityBytes"].as_str().and_then(|size| size.parse::<i64>().ok());
     if let (Some(answered), Some(later)) = (size(created), size(listed)) {

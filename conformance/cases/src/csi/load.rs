@@ -1,6 +1,6 @@
 //! Many volumes come and go together, many times, and no resource of driver or node grows with them.
 
-use super::LIFE;
+use super::STAGE_TO_UNSTAGE;
 use crate::prelude::*;
 
 /// The number of volumes that are set up at once.
@@ -59,7 +59,7 @@ async fn volumes_that_come_and_go_leave_nothing(cx: &mut Cx) -> Result {
 /// Stages, publishes, unpublishes and unstages all volumes, each step for all at once. A call that the others disturb is
 /// made again.
 async fn set_up_and_tear_down(cx: &Cx, volumes: &[NodeCalls]) -> Result {
-    for call in LIFE {
+    for call in STAGE_TO_UNSTAGE {
         let answers = cx.at_once(volumes.iter().map(call).collect()).await?;
         for (volume, answer) in volumes.iter().zip(answers) {
             match answer.is_ok() {

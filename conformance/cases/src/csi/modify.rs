@@ -95,7 +95,7 @@ async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
     let mut request = cx.create_request("class")?;
     request["mutableParameters"] = json!({ "volproof-no-such-parameter": "yes" });
     let made = cx.call("CreateVolume", request).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     made.asked("with a mutable parameter that does not exist").is("DRV-157", &["InvalidArgument"])
 }
 

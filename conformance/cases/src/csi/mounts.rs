@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
-use super::{can_write, read_only};
+use super::{can_write, set_read_only};
 use crate::prelude::*;
 
 /// Options that change what a workload can do with its volume.
@@ -113,7 +113,7 @@ async fn owner_and_mode_stay(cx: &mut Cx) -> Result {
 
 /// The owner and the mode that a workload gave to the root of its volume stay when the volume is asked for again.
 ///
-/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer repeats the call at any time.
 #[case(needs = [Filesystem, Creates, Root, Owners, Persistent], driver = Shared)]
 async fn owner_and_mode_stay_when_the_volume_is_asked_for_again(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -168,7 +168,7 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         if !first_is_read_only {
             node.publish("writer").await?.succeeds()?;
         }
-        node.publish_as("reader", read_only).await?.succeeds()?;
+        node.publish_as("reader", set_read_only).await?.succeeds()?;
         if first_is_read_only {
             node.publish("writer").await?.succeeds()?;
         }

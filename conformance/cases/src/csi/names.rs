@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{size_of, used_and_detached};
+use super::{size_of, write_and_detach};
 use crate::prelude::*;
 
 const CREATE: &str = "CreateVolume";
@@ -58,7 +58,7 @@ async fn names_that_differ_in_a_sign_are_different_volumes(cx: &mut Cx) -> Resul
     are_different(cx, &["-1", ".1", "_1", "1"].map(|end| format!("{name}{end}"))).await
 }
 
-/// Finds that volumes of these names have different ids. A driver may refuse some of the names.
+/// Checks that volumes of these names have different ids. A driver may refuse some of the names.
 async fn are_different(cx: &Cx, names: &[String]) -> Result {
     let mut request = cx.last_request(CREATE)?;
     let mut made: Vec<Answer> = Vec::new();
@@ -70,7 +70,7 @@ async fn are_different(cx: &Cx, names: &[String]) -> Result {
     let ids: Vec<&str> = made.iter().map(|answer| answer.text("/volume/volumeId")).collect();
     let is_unique = ids.iter().enumerate().all(|(at, id)| !ids[..at].contains(id));
     for answer in &made {
-        cx.unmake(answer).await?;
+        cx.delete_created(answer).await?;
     }
     let cause = "CreateVolume answered one id for two names.";
     cx.keeps("DRV-110", CREATE, is_unique, cause)
@@ -86,10 +86,10 @@ async fn id_of_a_new_volume_is_not_that_of_another(cx: &mut Cx) -> Result {
         cx.call(CREATE, cx.create_request("first")?).await?,
         cx.call(CREATE, cx.create_request("second")?).await?,
     ];
-    cx.unmake(&made[0]).await?;
+    cx.delete_created(&made[0]).await?;
     let last = cx.call(CREATE, cx.create_request("third")?).await?;
-    cx.unmake(&made[1]).await?;
-    cx.unmake(&last).await?;
+    cx.delete_created(&made[1]).await?;
+    cx.delete_created(&last).await?;
     if ![&made[0], &made[1], &last].iter().all(|answer| answer.is_ok()) {
         cx.not_tried("DRV-110", "the driver does not make several volumes");
         return Ok(());
@@ -99,21 +99,21 @@ async fn id_of_a_new_volume_is_not_that_of_another(cx: &mut Cx) -> Result {
     cx.keeps("DRV-110", CREATE, id(&last) != id(&made[1]), cause)
 }
 
-/// A volume that is created by the name of a deleted one is new, however often that is done.
+/// A volume that is created with the name of a deleted one is new, however often that is done.
 ///
 /// CSI, DeleteVolume: a plugin that creates volumes MUST implement this call, which is made to deprovision a volume.
 #[case(needs = [Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn name_of_a_deleted_volume_is_free(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let request = cx.last_request(CREATE)?;
-    used_and_detached(cx, &data, "first").await?;
+    write_and_detach(cx, &data, "first").await?;
     let deleted = cx.delete_volume(&data).await?.asked("of a volume that is used nowhere any more");
     deleted.is("DRV-115", &["OK"])?;
     // Twice: a driver that remembers what it has deleted may take the second volume for the first.
     for (name, earlier) in [("second", "first"), ("third", "second")] {
         let made = cx.call(CREATE, request.clone()).await?;
         if !made.is_ok() {
-            cx.not_tried("DRV-115", "the driver makes no volume by the name of a deleted one");
+            cx.not_tried("DRV-115", "the driver makes no volume with the name of a deleted one");
             return Ok(());
         }
         let node = cx.node_calls_of(&made, &data).await?;
@@ -123,21 +123,21 @@ async fn name_of_a_deleted_volume_is_free(cx: &mut Cx) -> Result {
         node.writes(&target, name).await?;
         node.tear_down("web").await?;
         node.detach().await?;
-        cx.unmake(&made).await?;
-        let cause = "CreateVolume by the name of a volume that was deleted made one that has its files.";
+        cx.delete_created(&made).await?;
+        let cause = "CreateVolume with the name of a volume that was deleted made one that has its files.";
         cx.keeps("DRV-115", "DeleteVolume", is_new, cause)?;
     }
     Ok(())
 }
 
-/// A device that is created by the name of a deleted one is new, and what is written to it is on no other device.
+/// A device that is created with the name of a deleted one is new, and what is written to it is on no other device.
 ///
 /// CSI, DeleteVolume: a plugin that creates volumes MUST implement this call, which is made to deprovision a volume.
 #[case(needs = [Creates, Block, Root, Loop, Persistent, TwoVolumes], driver = Shared)]
 async fn name_of_a_deleted_device_is_free(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let request = cx.last_request(CREATE)?;
-    used_and_detached(cx, &disk, "first").await?;
+    write_and_detach(cx, &disk, "first").await?;
     cx.delete_volume(&disk).await?.succeeds()?;
     // What it was on may be the next one's.
     let other = cx.node_calls(&cx.volume("other").block().create().await?).await?;
@@ -145,7 +145,7 @@ async fn name_of_a_deleted_device_is_free(cx: &mut Cx) -> Result {
     other.writes(&other.target("web"), "of-the-other").await?;
     let made = cx.call(CREATE, request).await?;
     if !made.is_ok() {
-        cx.not_tried("DRV-115", "the driver makes no volume by the name of a deleted one");
+        cx.not_tried("DRV-115", "the driver makes no volume with the name of a deleted one");
         return other.tear_down("web").await;
     }
     let node = cx.node_calls_of(&made, &disk).await?;
@@ -155,9 +155,9 @@ async fn name_of_a_deleted_device_is_free(cx: &mut Cx) -> Result {
     let is_its_own = other.has(&other.target("web"), "of-the-other").await?;
     node.tear_down("web").await?;
     node.detach().await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     other.tear_down("web").await?;
-    let cause = "CreateVolume by the name of a device that was deleted made one that has its blocks.";
+    let cause = "CreateVolume with the name of a device that was deleted made one that has its blocks.";
     cx.keeps("DRV-115", "DeleteVolume", is_new, cause)?;
     let cause = "What was written to a device with the name of a deleted one is on another device.";
     cx.keeps("DRV-051", "NodePublishVolume", is_its_own, cause)
@@ -202,7 +202,7 @@ async fn taken_name_with_other_parameters_keeps_its_context(cx: &mut Cx) -> Resu
     let answer = cx.call(CREATE, request).await?;
     let again = answer.part("/volume");
     if answer.is_ok() && again["volumeId"] != created["volumeId"] {
-        return cx.unmake(&answer).await;
+        return cx.delete_created(&answer).await;
     }
     let context = |volume: &Value| volume["volumeContext"].as_object().cloned().unwrap_or_default();
     let is_same = context(&again) == context(&created);
@@ -239,7 +239,7 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     let mut request = cx.create_request("limited")?;
     request["capacityRange"] = json!({ "limitBytes": limit.to_string() });
     let made = cx.call(CREATE, request).await?.asked("with `limit_bytes` alone");
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     let cause = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
     cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, cause)?;
     made.is("DRV-012", &["OK", "OutOfRange"])
@@ -260,7 +260,7 @@ async fn device_that_did_not_fit_is_refused_again(cx: &mut Cx) -> Result {
         request["name"] = json!(format!("{name}-{size}"));
         request["capacityRange"] = json!({ "requiredBytes": size.to_string() });
         let first = cx.call(CREATE, request.clone()).await?;
-        cx.unmake(&first).await?;
+        cx.delete_created(&first).await?;
         if first.is_ok() {
             continue;
         }
@@ -275,7 +275,7 @@ async fn device_that_did_not_fit_is_refused_again(cx: &mut Cx) -> Result {
         drop(node.unpublish("web").await?);
         drop(node.unstage().await?);
         node.detach().await?;
-        cx.unmake(&again).await?;
+        cx.delete_created(&again).await?;
         let cause = "CreateVolume of a device that was refused answered OK when it was repeated, and there is no device of that size.";
         cx.keeps("DRV-012", CREATE, is_large, cause)?;
     }
@@ -310,7 +310,7 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
         drop(node.unpublish("web").await?);
         drop(node.unstage().await?);
         node.detach().await?;
-        cx.unmake(made).await?;
+        cx.delete_created(made).await?;
     }
     if let Some((method, code)) = lost.first() {
         let count = lost.len();
@@ -355,7 +355,7 @@ async fn name_that_looks_like_a_mark_keeps_its_data(cx: &mut Cx) -> Result {
         drop(node.unpublish("web").await?);
         drop(node.unstage().await?);
         node.detach().await?;
-        cx.unmake(&made).await?;
+        cx.delete_created(&made).await?;
         let cause = format!(
             "What was in a volume whose name begins with `{mark}` is gone after NodeUnpublishVolume."
         );
@@ -375,7 +375,7 @@ async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
     let mut request = cx.create_request("vast")?;
     request["capacityRange"] = json!({ "requiredBytes": TOO_LARGE.to_string() });
     let made = cx.call(CREATE, request).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     if made.is_ok() && size_of(&made.part("/volume")) == 0 {
         // It may not know how much its storage has.
         cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
@@ -438,7 +438,7 @@ async fn name_asked_for_at_once_is_one_volume(cx: &mut Cx) -> Result {
     ids.sort_unstable();
     ids.dedup();
     for answer in &answers {
-        cx.unmake(answer).await?;
+        cx.delete_created(answer).await?;
     }
     let cause = "CreateVolume that was called several times at once made several volumes of one name.";
     cx.keeps("DRV-185", CREATE, ids.len() == 1, cause)

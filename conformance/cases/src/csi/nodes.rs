@@ -106,7 +106,7 @@ async fn volume_lives_on_each_of_two_nodes_apart(cx: &mut Cx) -> Result {
     outlives_a_pod(&there, other.pod("first-there"), other.pod("next-there"), "adieu").await
 }
 
-/// Finds what the first pod wrote to a volume in the next pod.
+/// Checks that the next pod sees what the first pod wrote to a volume.
 async fn outlives_a_pod(volume: &Volume, first: PodBuilder, next: PodBuilder, text: &str) -> Result {
     let first = first.volume(volume, "/data").start().await?;
     first.writes("/data/greeting", text).await?;

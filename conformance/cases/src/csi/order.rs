@@ -26,7 +26,8 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     }
     // The same call must be OK once the volume is staged.
     if let Some(refusal) = node.refusal("web").await? {
-        let cause = "A volume is ABORTED after NodePublishVolume was refused since it was not staged.";
+        let cause =
+            "Calls for a volume are ABORTED after NodePublishVolume was refused because it was not staged.";
         cx.keeps("DRV-130", "NodePublishVolume", refusal.code() != "Aborted", cause)?;
         refusal.succeeds()?;
     }
@@ -100,7 +101,7 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
     node.writes(&target, "durable").await?;
 
     node.stage().await?.is("DRV-100", &["OK"])?;
-    let cause = "NodeStageVolume of a volume that is staged took away what was written.";
+    let cause = "NodeStageVolume of a volume that is staged lost what was written.";
     cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, cause)?;
 
     node.undo_publish("web").await?;
@@ -121,7 +122,7 @@ async fn data_outlives_each_call(cx: &mut Cx) -> Result {
 
 /// A volume that is asked for again, after it was used, has its data.
 ///
-/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer asks again at any time.
+/// CSI, CreateVolume: this operation MUST be idempotent. A caller that lost the answer repeats the call at any time.
 #[case(needs = [Filesystem, Creates, Root, Persistent], driver = Shared)]
 async fn volume_that_is_asked_for_again_keeps_its_data(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -136,7 +137,7 @@ async fn volume_that_is_asked_for_again_keeps_its_data(cx: &mut Cx) -> Result {
     if let Some(refused) = &refusal
         && matches!(refused.code(), "Aborted" | "DeadlineExceeded" | "Unavailable")
     {
-        // It says nothing of what is in the volume.
+        // These codes do not say whether the data is lost.
         return refused.succeeds();
     }
     let is_kept = refusal.is_none() && node.has(&target, "durable").await?;
@@ -180,7 +181,7 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
     judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    torn_down_twice(cx, cx.node_calls(&data).await?).await
+    check_teardown_twice(cx, cx.node_calls(&data).await?).await
 }
 
 /// Unpublishing and unstaging a device twice are OK, and nothing is bound or left at the target.
@@ -191,10 +192,10 @@ async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-065", "DRV-070", "DRV-071", "DRV-074"], driver = Shared)]
 async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
-    torn_down_twice(cx, cx.node_calls(&disk).await?).await
+    check_teardown_twice(cx, cx.node_calls(&disk).await?).await
 }
 
-async fn torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
+async fn check_teardown_twice(cx: &Cx, node: NodeCalls) -> Result {
     let target = node.target("web");
     let directory = target.parent().expect("a target is in a directory");
     std::fs::create_dir_all(directory)?;
@@ -223,7 +224,8 @@ async fn torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
 
 /// A volume whose mounts are gone, as after a reboot, is unpublished and unstaged all the same, and can be used again.
 ///
-/// CSI, NodeUnstageVolume: OK if the volume is not staged to the staging path; a node asks whatever it remembers.
+/// CSI, NodeUnstageVolume: OK if the volume is not staged to the staging path. A node calls by its own records, whatever is
+/// mounted.
 #[case(needs = [Filesystem, Root], driver = Shared)]
 async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -244,7 +246,7 @@ async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
 
 /// A target that is gone with its mount, as after a reboot of a node without a disk, is unpublished all the same.
 ///
-/// CSI, NodeUnpublishVolume: this operation MUST be idempotent; a node asks whatever it remembers.
+/// CSI, NodeUnpublishVolume: this operation MUST be idempotent. A node calls by its own records, whatever is mounted.
 #[case(needs = [Filesystem, Root], driver = Shared)]
 async fn unpublish_of_a_lost_target_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -279,7 +281,7 @@ async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
     }
     let held = node.opens(&node.target("web"), "held").await?;
     let answer = node.unpublish("web").await?;
-    let cause = "NodeUnpublishVolume answered OK while a process has a file of the volume open: its mount is only out of sight.";
+    let cause = "NodeUnpublishVolume answered OK while a process has a file of the volume open: its mount is only detached, and still in use.";
     cx.keeps("DRV-066", "NodeUnpublishVolume", !answer.is_ok(), cause)?;
     drop(held);
     node.tear_down("web").await
@@ -304,9 +306,9 @@ async fn unpublish_of_a_target_in_use_keeps_the_data(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A volume whose NodePublishVolume has failed is unstaged, without a call for the target where it was never published.
+/// A volume whose NodePublishVolume has failed can be unstaged without a NodeUnpublishVolume before.
 ///
-/// Kubernetes: a caller takes a final error for nothing done, and forgets the call.
+/// Kubernetes: after a final error a caller assumes that nothing was done, and does not undo the call.
 #[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
 async fn publish_that_failed_is_forgotten(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -372,7 +374,7 @@ async fn detached_volume_is_unmounted(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
-/// A symbolic link at the staging path or at a target leads no mount to another place.
+/// A volume is not mounted through a symbolic link at its staging path or target.
 ///
 /// Kubernetes: both are in a tree that pods with host paths can reach.
 #[case(needs = [Filesystem, Root, Persistent], driver = Shared)]
@@ -433,7 +435,7 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&data).await?;
     for attached in ["once", "again"] {
         let staged = node.stage().await?;
-        // Only these codes say that the publish context is wrong: other codes may have another reason.
+        // These codes say that the publish context is wrong; any other code may have another reason.
         let is_refused = ["FailedPrecondition", "InvalidArgument", "NotFound"].contains(&staged.code());
         let cause = format!(
             "NodeStageVolume of a volume that was attached {attached} answered {} to the publish context of that attachment.",
@@ -450,7 +452,7 @@ async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
 
 /// A failed NodeStageVolume leaves nothing mounted at the staging path.
 ///
-/// Kubernetes: a kubelet takes a final error for nothing done, and forgets the call.
+/// Kubernetes: after a final error a kubelet assumes that nothing was done, and does not undo the call.
 #[case(needs = [Filesystem, StageUnstage, Root], driver = Shared)]
 async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
@@ -489,7 +491,7 @@ async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
     if !answer.is_ok() {
         node.undo_publish("web").await?;
     }
-    // Not staged again in between: data that a driver loses when it stages are another fault.
+    // Not staged again in between: losing data at a NodeStageVolume is another fault.
     node.publish("next").await?.succeeds()?;
     let cause =
         "NodeUnpublishVolume of a target with two mounts on top of each other deleted what is in the volume.";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{deletion_leaves_no_file, used_and_detached};
+use super::{check_deletion_leaves_no_file, write_and_detach};
 use crate::prelude::*;
 
 /// A volume that comes and goes twenty times leaves no descriptor, thread or process in the driver.
@@ -123,7 +123,7 @@ async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem, Root, OwnProcess], judges = ["DRV-022"])]
 async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
     let cx = &*cx;
-    let used_and_deleted = async |number| {
+    let use_and_delete = async |number| {
         let data = cx.volume(&format!("data-{number}")).create().await?;
         let node = cx.node_calls(&data).await?;
         node.set_up("web").await?;
@@ -131,8 +131,8 @@ async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
         node.detach().await?;
         cx.delete_volume(&data).await?.succeeds()
     };
-    let each = "volume that is created and deleted";
-    deletion_leaves_no_file(cx, "DeleteVolume", each, 4, used_and_deleted).await
+    let object = "volume that is created and deleted";
+    check_deletion_leaves_no_file(cx, "DeleteVolume", object, 4, use_and_delete).await
 }
 
 /// A volume that comes and goes leaves no file in the directory for temporary files.
@@ -209,7 +209,7 @@ async fn terminated_driver_leaves_what_is_published(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, OwnProcess, Persistent])]
 async fn snapshot_outlives_a_restart(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     cx.driver().restart().await?;
     let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
@@ -315,7 +315,7 @@ async fn controller_killed_after_each_call_goes_on(cx: &mut Cx) -> Result {
         let is_known = bytes(&again, "/volume/capacityBytes") >= bytes(&grown, "/capacityBytes");
         cx.keeps("DRV-095", "ControllerExpandVolume", !grown.is_ok() || !again.is_ok() || is_known, cause)?;
     }
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     cx.driver().restart().await?;
     if !cx.controller_can("LIST_VOLUMES") {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Volumes that are published read-only, and again while their pod runs.
 
-use super::{can_write, detach_of, read_only};
+use super::{can_write, detach_of, set_read_only};
 use crate::prelude::*;
 
 /// A claim that its pod uses read-only is published read-only: the pod cannot write to it, and reads what an earlier
@@ -67,7 +67,7 @@ async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result
         node.stage().await?.succeeds()?;
     }
     std::fs::create_dir_all(&target)?;
-    let published = node.publish_as("web", read_only).await?;
+    let published = node.publish_as("web", set_read_only).await?;
     if published.is_ok() {
         node.is_published("web")?;
         let cause = "A read-only target whose directory was there can be written.";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LIFE, publish, stage, unpublish, unstage};
+use super::{STAGE_TO_UNSTAGE, publish, stage, unpublish, unstage};
 use crate::prelude::*;
 
 /// Concurrent NodeStageVolume calls for one volume stage it once: each call is OK or ABORTED, and there is one mount.
@@ -41,7 +41,7 @@ async fn volumes_come_and_go_at_once(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let nodes = [cx.node_calls(&one).await?, cx.node_calls(&two).await?];
     for _ in 0..3 {
-        for step in LIFE {
+        for step in STAGE_TO_UNSTAGE {
             for answer in cx.at_once(nodes.iter().map(step).collect()).await? {
                 let cause = "A call was ABORTED while only calls for another volume were under way.";
                 cx.keeps("DRV-092", answer.method(), answer.code() != "Aborted", cause)?;
@@ -114,8 +114,8 @@ async fn any_two_calls_at_once_come_to_rest(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let mut seed = cx.seed();
-    for (number, first) in LIFE.iter().enumerate() {
-        for second in &LIFE[number..] {
+    for (number, first) in STAGE_TO_UNSTAGE.iter().enumerate() {
+        for second in &STAGE_TO_UNSTAGE[number..] {
             // The seed decides whether the volume is published before the pair of calls, and which call is the first.
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if seed >> 62 & 1 == 1 {

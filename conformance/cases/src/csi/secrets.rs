@@ -2,13 +2,13 @@
 
 use crate::prelude::*;
 
-/// No call that works, and none that is refused, shows a secret that it was given.
+/// No call shows a secret that it was given, whether it succeeds or is refused.
 ///
 /// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
 #[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094", "DRV-175"], driver = Shared)]
 async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    cx.confides_in_each_call();
+    cx.adds_a_secret_to_each_call();
     let size = cx.size(&data);
     let made = cx.creates_another(size)?.await?;
     let node = cx.node_calls(&data).await?;
@@ -37,26 +37,26 @@ async fn secrets_of_each_call_are_told_to_nobody(cx: &mut Cx) -> Result {
     }
     node.tear_down("web").await?;
     node.detach().await?;
-    cx.unmake(&made).await
+    cx.delete_created(&made).await
 }
 
-/// No call that is refused, for a size, a taken name, or a volume, a path or a source that does not exist, shows a secret that it was
-/// given.
+/// A call that is refused shows no secret that it was given, whether for its size, for a taken name, or for a volume, a path
+/// or a source that does not exist.
 ///
 /// CSI, csi_secret: such fields MUST NOT be logged. Callers log the messages of errors.
 #[case(needs = [Creates, Filesystem, Root], judges = ["DRV-094"], driver = Shared)]
 async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    cx.confides_in_each_call();
+    cx.adds_a_secret_to_each_call();
     let node = cx.node_calls(&data).await?;
     node.set_up("web").await?;
     let (unknown, _) = cx.unknown_volume();
-    let (nowhere, staging) = (node.target("no-such-target"), node.target("no-such-staging"));
+    let (missing_target, staging) = (node.target("no-such-target"), node.target("no-such-staging"));
     std::fs::create_dir_all(&staging)?;
     let mut stage = node.stage_request();
     stage["stagingTargetPath"] = json!(staging);
     let range = json!({ "requiredBytes": cx.size(&data).to_string() });
-    let mut asked = vec![
+    let mut requests = vec![
         ("NodeStageVolume", stage),
         ("NodePublishVolume", node.publish_request("no-such-target")),
         (
@@ -65,26 +65,27 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
         ),
     ];
     if cx.controller_can("EXPAND_VOLUME") {
-        asked.push(("ControllerExpandVolume", json!({ "capacityRange": range })));
+        requests.push(("ControllerExpandVolume", json!({ "capacityRange": range })));
     }
     if cx.grows_on_node() {
-        asked.push(("NodeExpandVolume", json!({ "volumePath": nowhere, "capacityRange": range })));
-        let at = json!({ "volumeId": node.handle(), "volumePath": nowhere, "capacityRange": range });
+        requests.push(("NodeExpandVolume", json!({ "volumePath": missing_target, "capacityRange": range })));
+        let at = json!({ "volumeId": node.handle(), "volumePath": missing_target, "capacityRange": range });
         drop(cx.call("NodeExpandVolume", at).await?);
     }
     let mut contradictory = cx.create_request("contradictory")?;
     contradictory["capacityRange"] =
         json!({ "requiredBytes": (2 * cx.size(&data)).to_string(), "limitBytes": "4096" });
     let made = cx.call("CreateVolume", contradictory).await?;
-    cx.unmake(&made).await?;
-    for (method, mut request) in asked {
+    cx.delete_created(&made).await?;
+    for (method, mut request) in requests {
         request["volumeId"] = json!(unknown);
         drop(cx.call(method, request).await?);
     }
-    // A driver that does not know its volumes may have done both.
-    for (method, path, field) in
-        [("NodeUnpublishVolume", nowhere, "targetPath"), ("NodeUnstageVolume", staging, "stagingTargetPath")]
-    {
+    // A driver that does not check volume ids may have staged and published the unknown volume, so both are undone.
+    for (method, path, field) in [
+        ("NodeUnpublishVolume", missing_target, "targetPath"),
+        ("NodeUnstageVolume", staging, "stagingTargetPath"),
+    ] {
         drop(cx.call(method, json!({ "volumeId": unknown, field: path })).await?);
     }
     if cx.controller_can("CREATE_DELETE_SNAPSHOT") {
@@ -98,11 +99,11 @@ async fn secrets_of_refused_calls_are_told_to_nobody(cx: &mut Cx) -> Result {
             taken["sourceVolumeId"] = other.part("/volume/volumeId");
             drop(cx.take("CreateSnapshot", taken).await?);
         }
-        cx.unmake(&other).await?;
+        cx.delete_created(&other).await?;
         let mut copy = cx.create_request("copy")?;
         copy["volumeContentSource"] = json!({ "snapshot": { "snapshotId": "no-such-snapshot" } });
         let made = cx.call("CreateVolume", copy).await?;
-        cx.unmake(&made).await?;
+        cx.delete_created(&made).await?;
     }
     node.tear_down("web").await
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::read_only;
+use super::set_read_only;
 use crate::prelude::*;
 
 /// Two pods on a node share one staging of a volume, and it is unstaged only after the last pod.
@@ -120,7 +120,7 @@ async fn writable_device_is_beside_a_read_only_one(cx: &mut Cx) -> Result {
         device.is_ok_and(|device| device.write_at(b"written", 0).is_ok())
     };
     let before = takes_writes("writer");
-    let reader = node.publish_as("reader", read_only).await?;
+    let reader = node.publish_as("reader", set_read_only).await?;
     let with = takes_writes("writer");
     if !reader.is_ok() || !before {
         cx.not_tried("DRV-092", "the driver publishes the device at one target alone");

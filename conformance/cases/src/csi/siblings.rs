@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{names_have_ids_of_their_own, used_and_detached};
+use super::{check_ids_differ_for_similar_names, write_and_detach};
 use crate::prelude::*;
 
 /// DeleteVolume of one volume leaves the data of the others, and they can still be used.
@@ -44,8 +44,8 @@ async fn pair_of_names(cx: &Cx) -> Result<Option<Pair>> {
     if short.is_ok() && long.is_ok() {
         return Ok(Some(Pair { short, long, request }));
     }
-    cx.unmake(&short).await?;
-    cx.unmake(&long).await?;
+    cx.delete_created(&short).await?;
+    cx.delete_created(&long).await?;
     Ok(None)
 }
 
@@ -58,13 +58,13 @@ async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-112", "the driver does not make several volumes");
         return Ok(());
     };
-    cx.unmake(&short).await?;
+    cx.delete_created(&short).await?;
     let asked = json!({
         "volumeId": long.part("/volume/volumeId"), "volumeContext": long.part("/volume/volumeContext"),
         "volumeCapabilities": request["volumeCapabilities"],
     });
     let found = cx.call("ValidateVolumeCapabilities", asked).await?;
-    cx.unmake(&long).await?;
+    cx.delete_created(&long).await?;
     let cause = "DeleteVolume of one volume deleted another one, whose name begins with its name.";
     cx.keeps("DRV-112", "DeleteVolume", found.code() != "NotFound", cause)
 }
@@ -83,14 +83,14 @@ async fn deleted_volume_leaves_snapshots_of_one_with_a_longer_name(cx: &mut Cx) 
     taken["sourceVolumeId"] = source;
     let snapshot = cx.take("CreateSnapshot", taken).await?;
     snapshot.succeeds()?;
-    cx.unmake(&short).await?;
+    cx.delete_created(&short).await?;
     request["name"] = json!(format!("{}-restored", request["name"].as_str().unwrap_or_default()));
     let id = snapshot.part("/snapshot/snapshotId");
     request["volumeContentSource"] = json!({ "snapshot": { "snapshotId": id } });
     let restored = cx.call("CreateVolume", request).await?;
-    cx.unmake(&restored).await?;
+    cx.delete_created(&restored).await?;
     cx.delete_snapshot(snapshot.text("/snapshot/snapshotId")).await?.succeeds()?;
-    cx.unmake(&long).await?;
+    cx.delete_created(&long).await?;
     let cause =
         "DeleteVolume of one volume deleted a snapshot of another one, whose name begins with its name.";
     cx.keeps("DRV-112", "DeleteVolume", restored.code() != "NotFound", cause)
@@ -116,7 +116,7 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
 async fn names_that_differ_are_different_snapshots(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let request = cx.snapshot_request("n", &data);
-    names_have_ids_of_their_own(cx, "CreateSnapshot", request, "/snapshot/snapshotId").await
+    check_ids_differ_for_similar_names(cx, "CreateSnapshot", request, "/snapshot/snapshotId").await
 }
 
 /// A snapshot that is taken after another was deleted has an id that no other snapshot has.
@@ -141,7 +141,7 @@ async fn id_of_a_new_snapshot_is_not_that_of_another(cx: &mut Cx) -> Result {
 async fn snapshots_with_names_that_begin_alike_are_not_mixed_up(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let (first, second) =
-        (used_and_detached(cx, &one, "first").await?, used_and_detached(cx, &two, "second").await?);
+        (write_and_detach(cx, &one, "first").await?, write_and_detach(cx, &two, "second").await?);
     let mut longer = cx.snapshot_request("n", &one);
     longer["name"] = json!(format!("{}-and-more", longer["name"].as_str().unwrap_or_default()));
     cx.take("CreateSnapshot", longer).await?.succeeds()?;

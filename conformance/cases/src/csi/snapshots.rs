@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::pages::Pages;
 
-use super::{deletion_leaves_no_file, used_and_detached};
+use super::{check_deletion_leaves_no_file, write_and_detach};
 use crate::prelude::*;
 
 /// What makes the size of a device no multiple of what a driver may copy at once.
@@ -90,7 +90,7 @@ async fn repeated_snapshot_has_the_size_of_its_moment(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn repeated_call_does_not_take_the_snapshot_anew(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     node.attach_again().await?;
     node.set_up("web").await?;
@@ -143,13 +143,13 @@ async fn snapshot_asked_for_at_once_is_one(cx: &mut Cx) -> Result {
     cx.keeps("DRV-037", "CreateSnapshot", ids.len() == 1, cause)
 }
 
-/// A snapshot that is taken by the name of a deleted one is a new one: it can be restored, and has what was written last.
+/// A snapshot that is taken with the name of a deleted one is a new one: it can be restored, and has what was written last.
 ///
 /// CSI, DeleteSnapshot: the snapshot is deleted. CreateSnapshot: "this operation MUST be idempotent" while it is there.
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn name_of_a_deleted_snapshot_is_free(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let first = cx.snapshot("one", &data).await?;
     cx.delete_snapshot(&first.id).await?.succeeds()?;
     node.attach_again().await?;
@@ -159,14 +159,14 @@ async fn name_of_a_deleted_snapshot_is_free(cx: &mut Cx) -> Result {
     node.detach().await?;
     let second = cx.snapshot("one", &data).await?;
     let restored = cx.volume("copy").restored_from(&second).create_if_supported().await?;
-    let cause = "A snapshot that was taken by the name of a deleted one cannot be restored.";
+    let cause = "A snapshot that was taken with the name of a deleted one cannot be restored.";
     cx.keeps("DRV-036", "CreateSnapshot", restored.is_ok(), cause)?;
     let Ok(copy) = restored else { return Ok(()) };
     let copied = cx.node_calls(&copy).await?;
     copied.set_up("copy").await?;
     let has_last = copied.has_copied(&copied.target("copy"), &node, "after").await?;
     let cause =
-        "A snapshot that was taken by the name of a deleted one lacks what was written since that one.";
+        "A snapshot that was taken with the name of a deleted one lacks what was written since that one.";
     cx.keeps("DRV-036", "CreateSnapshot", has_last, cause)?;
     copied.tear_down("copy").await
 }
@@ -177,7 +177,7 @@ async fn name_of_a_deleted_snapshot_is_free(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], driver = Shared)]
 async fn snapshot_is_restored_twice(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     for name in ["first", "second"] {
         let restored = cx.volume(name).restored_from(&snapshot).create_if_supported().await?;
@@ -319,7 +319,7 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
 #[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-143"], driver = Shared)]
 async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let node = used_and_detached(cx, &data, "before").await?;
+    let node = write_and_detach(cx, &data, "before").await?;
     let snapshot = cx.snapshot("one", &data).await?;
     let deleted = cx.delete_volume(&data).await?.asked("of a volume that has a snapshot");
     deleted.is("DRV-143", &["OK", "FailedPrecondition"])?;
@@ -402,12 +402,12 @@ async fn lists_only(cx: &Cx, filter: serde_json::Value, asked: &str, expected: &
 async fn deleted_snapshot_leaves_no_file(cx: &mut Cx) -> Result {
     let cx = &*cx;
     let data = &cx.volume("data").create().await?;
-    let taken_and_deleted = async |number| {
+    let take_and_delete = async |number| {
         let snapshot = cx.snapshot(&format!("number-{number}"), data).await?;
         cx.delete_snapshot(&snapshot.id).await?.succeeds()
     };
-    let each = "snapshot that is taken and deleted";
-    deletion_leaves_no_file(cx, "DeleteSnapshot", each, 3, taken_and_deleted).await
+    let object = "snapshot that is taken and deleted";
+    check_deletion_leaves_no_file(cx, "DeleteSnapshot", object, 3, take_and_delete).await
 }
 
 /// The pages of ListSnapshots together hold each snapshot once, and no more entries than asked for.

@@ -98,7 +98,7 @@ async fn unstage_of_another_path_leaves_the_volume(cx: &mut Cx) -> Result {
 async fn stage_that_failed_is_good_the_next_time(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     // The text of the error must not show a secret.
-    cx.confides_in_each_call();
+    cx.adds_a_secret_to_each_call();
     let node = cx.node_calls(&data).await?;
     let good = node.stage_request();
     let mut flagged = good.clone();

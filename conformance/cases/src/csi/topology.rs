@@ -19,7 +19,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
     let is_there = places.is_empty() || places.iter().any(|place| is_within(place, &here));
     let cause = "CreateVolume for the place of the node answered OK and a volume that is elsewhere.";
     cx.keeps("DRV-019", "CreateVolume", is_there, cause)?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     for list in ["requisite", "preferred"] {
         let mut request = cx.create_request(list)?;
         request["accessibilityRequirements"] = json!({ list: [here] });
@@ -29,7 +29,7 @@ async fn volume_is_reachable_from_the_place_asked_for(cx: &mut Cx) -> Result {
             made.code()
         );
         cx.keeps("DRV-019", "CreateVolume", made.is_ok(), &cause)?;
-        cx.unmake(&made).await?;
+        cx.delete_created(&made).await?;
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ async fn place_that_does_not_exist_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let nowhere = nowhere(cx);
     let made = cx.call("CreateVolume", request_at(cx, &nowhere)?).await?;
-    cx.unmake(&made).await?;
+    cx.delete_created(&made).await?;
     let is_there = made.list("/volume/accessibleTopology").iter().any(|place| is_within(place, &nowhere));
     let cause = "CreateVolume for a place that does not exist answered OK and a volume that is elsewhere.";
     cx.keeps("DRV-019", "CreateVolume", !made.is_ok() || is_there, cause)?;

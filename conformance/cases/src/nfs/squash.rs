@@ -13,7 +13,7 @@ const OWNER: u32 = 1000;
 async fn squashed_root_mounts_for_the_pod(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
-    server.close_to_root(OWNER).await?;
+    server.squash_root(OWNER).await?;
     let data = server.volume("data", version, &[]).await?;
 
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(OWNER).start().await?;
@@ -46,7 +46,7 @@ async fn squashed_root_mounts_for_the_pod(cx: &mut Cx, version: Nfs) -> Result {
 #[case(needs = [Nfs], each = [V3, V4])]
 async fn sub_path_of_a_squashed_export_is_refused(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
-    server.close_to_root(OWNER).await?;
+    server.squash_root(OWNER).await?;
     let data = server.volume("data", version, &[]).await?;
 
     let web = cx.pod("web").volume(&data, "/data").sub_path("part").run_as(OWNER).start().await?;

@@ -115,7 +115,7 @@ fn of_error(errno: i32) -> Option<String> {
 
 /// Whether the report or a log has the error that no process could be started, and this user is near the limit.
 fn too_many_processes(report: &CaseReport) -> Option<String> {
-    // The limit binds nobody who may do anything.
+    // The limit does not bind root.
     if nix::unistd::geteuid().is_root() {
         return None;
     }

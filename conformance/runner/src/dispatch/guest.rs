@@ -195,7 +195,7 @@ impl Guests {
         let (mut report, mut good) = (String::new(), false);
         let hear_all = |fd, data: &str| {
             if fd != REPORT_FD {
-                // A log that cannot be written is missed by whoever reads it.
+                // A failed write is ignored: the run goes on without its log.
                 drop(log.write_all(data.as_bytes()));
                 return;
             }
@@ -263,7 +263,7 @@ enum Finished {
     Unwanted,
 }
 
-/// Gives a keeper a piece of work, and hears what comes of it until it ends or nobody wants it any more.
+/// Gives a keeper a piece of work, and passes its messages on until it ends or the receiver is dropped.
 async fn work(
     keeper: Keeper,
     run: Run,

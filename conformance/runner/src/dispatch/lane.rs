@@ -48,7 +48,7 @@ pub async fn run(
     let (child, lines, lifeline) = start(assignment).await?;
     let mut worker = Kept::new(child, lifeline);
     let mut lines = BufReader::new(lines).lines();
-    let deadline = load::passed(assignment.limit() + GRACE);
+    let deadline = load::limit_reached(assignment.limit() + GRACE);
     tokio::pin!(cancel, deadline);
     let mut ended = None;
     loop {
@@ -118,6 +118,6 @@ fn terminal() -> io::Result<Vec<OwnedFd>> {
 
 fn high(descriptor: impl AsFd) -> io::Result<OwnedFd> {
     let raw = fcntl(descriptor, FcntlArg::F_DUPFD_CLOEXEC(10))?;
-    // SAFETY: the descriptor was made one line above and belongs to nobody else.
+    // SAFETY: the descriptor was made one line above and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }

@@ -1,4 +1,4 @@
-//! Who is at fault, from traces in which a driver, a manager or nobody known went wrong.
+//! The party at fault, from traces in which a driver, the manager or an unknown party did something wrong.
 
 use contracts::event::{Irregular, TraceLine};
 use contracts::promise::Strength;
@@ -110,7 +110,7 @@ fn driver_that_refused_a_call_may_have_led_to_it() {
     let refused = call(1, "NodeStageVolume", "Internal", None);
     let publish = call(2, "NodePublishVolume", "OK", None);
     check(&[refused, publish.clone()].concat(), "INV-001", Party::Unknown, "");
-    // The proxy refused it in the driver's place, or nobody knows how it ended.
+    // The proxy refused the call in the driver's place, or its end is unknown.
     let injected = "code=Internal delay=0 after=0 forward=false hang=false";
     let ours = call(1, "NodeStageVolume", "Internal", Some(injected));
     check(&[ours, publish.clone()].concat(), "INV-001", Party::Manager, "");
@@ -273,9 +273,8 @@ fn slow_machine_excuses_nothing_that_the_driver_did_unasked() {
 }
 
 #[test]
-fn load_acquits_nobody() {
-    let busy =
-        environment("the machine was overloaded: for 30 s each processor was wanted by 9 tasks at once", &[]);
+fn busy_machine_is_no_excuse_but_full_disk_is() {
+    let busy = environment("the machine was overloaded: for 30 s, 9 tasks competed for each processor", &[]);
     assert!(!busy.sentence.contains(ACQUITTAL), "{}", busy.sentence);
     let full = |others: &[Finding]| environment("the disk is full: make room", others).sentence;
     assert!(full(&[]).starts_with(ACQUITTAL));

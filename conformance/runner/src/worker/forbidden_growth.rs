@@ -1,7 +1,7 @@
 //! A file system that a driver could not grow because this machine forbids it to every process.
 
 use contracts::event::{DriverAnswer, TraceLine};
-use harness::facts::{Absence, lack_of_growth_in_use};
+use harness::facts::{Absence, absence_of_growth_in_use};
 use harness::journal::Journal;
 use testbed::failure::{Failure, What};
 
@@ -22,7 +22,7 @@ pub(super) fn blame(mut failure: Failure, journal: &Journal) -> Failure {
         What::Promise { contract, .. } => contract.starts_with(ABOUT_GROWTH),
         What::Ours(_) | What::Environment(_) => false,
     };
-    let Some(lack) = lack_of_growth_in_use().filter(|_| is_about_growth) else { return failure };
+    let Some(lack) = absence_of_growth_in_use().filter(|_| is_about_growth) else { return failure };
     if let Some(lines) = forbidden_growth(&journal.trace(), Some(&lack)) {
         *failure.what = What::Environment(lines);
     }

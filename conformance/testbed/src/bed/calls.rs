@@ -1,5 +1,5 @@
-//! Calls of a case's own to the driver. No rule judges them, as it is not the node who makes them: the journal has
-//! them as steps of the case.
+//! Calls that a case itself makes to the driver. The journal has them as steps of the case: no rule for calls of the node
+//! judges them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use tonic::{Code, Status};
 
 use super::{Bed, Result, StepError};
 
-/// Calls with an empty request about all volumes, snapshots or space.
+/// Calls whose request may be empty: it then asks about all volumes, snapshots or space.
 const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
 
-/// Calls whose requests have secrets.
-const CONFIDED: [&str; 15] = [
+/// Calls whose requests have a field for secrets.
+const WITH_SECRETS: [&str; 15] = [
     "CreateVolume",
     "DeleteVolume",
     "ControllerPublishVolume",
@@ -39,11 +39,12 @@ const CONFIDED: [&str; 15] = [
 /// The time limit of a call.
 const CALL: Duration = Duration::from_secs(60);
 
-/// The time for which a call is made again while the driver says that it cannot do it now.
-const NOT_NOW: Duration = Duration::from_secs(5);
+/// The time for which a call is repeated while the driver answers that it cannot serve it now.
+const RETRIES: Duration = Duration::from_secs(5);
 
 impl Bed {
-    /// Calls the driver, and again while it answers that it cannot do it now: each caller that CSI knows does so.
+    /// Calls the driver, and repeats the call while the answer says that it cannot be served now, as each CO does. An answer
+    /// that stays the same is a dead end: it is not waited for again.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -53,18 +54,18 @@ impl Bed {
         let call = async || self.call_once(method, request.clone()).await;
         repeated(call, |answer| {
             let Ok(Err(status)) = answer else { return false };
-            // The work of the call before may be still under way.
+            // The first call may still be under way in the driver.
             let is_busy = is_repeated && status.code() == Code::Aborted;
             if !is_not_now(status) && !is_busy {
                 return false;
             }
             is_repeated = true;
-            let end = format!("{method} {}", harness::proxy::code_name(status.code()));
-            let mut met = self.made.dead_ends.borrow_mut();
-            let is_known = self.known_dead_ends.contains(&end) || met.contains(&end);
-            let goes_on = !is_known && begun.elapsed() <= NOT_NOW;
+            let dead_end = format!("{method} {}", harness::proxy::code_name(status.code()));
+            let mut seen = self.made.dead_ends.borrow_mut();
+            let is_known = self.known_dead_ends.contains(&dead_end) || seen.contains(&dead_end);
+            let goes_on = !is_known && begun.elapsed() <= RETRIES;
             if !goes_on {
-                met.insert(end);
+                seen.insert(dead_end);
             }
             goes_on
         })
@@ -76,25 +77,9 @@ impl Bed {
         method: &str,
         mut request: Value,
     ) -> Result<std::result::Result<Value, Status>> {
-        let secrets = self.manifest().secrets.clone();
-        let file = match method {
-            "CreateVolume" | "DeleteVolume" => secrets.provision,
-            "ControllerPublishVolume" | "ControllerUnpublishVolume" => secrets.controller_publish,
-            "NodeStageVolume" => secrets.node_stage,
-            "NodePublishVolume" => secrets.node_publish,
-            "ControllerExpandVolume" => secrets.controller_expand,
-            "NodeExpandVolume" => secrets.node_expand,
-            "CreateSnapshot" | "DeleteSnapshot" | "ListSnapshots" | "GetSnapshot" => secrets.snapshot,
-            "CreateVolumeGroupSnapshot" | "DeleteVolumeGroupSnapshot" | "GetVolumeGroupSnapshot" => {
-                secrets.snapshot
-            }
-            _ => None,
-        };
-        let mut secrets: BTreeMap<String, String> =
-            Secrets::revealed(file.as_deref()).map_err(|error| StepError::ours(&error))?;
-        secrets.extend(self.canary_of(method));
+        let secrets = self.secrets_for(method)?;
         if let Some(fields) = request.as_object_mut() {
-            // The secrets of a recorded request are masked.
+            // The secrets of a request from the trace are masked, and would not work.
             fields.remove("secrets");
         }
         self.journal.step("asked", &format!("{method} {request}"));
@@ -103,7 +88,7 @@ impl Bed {
         {
             fields.insert("secrets".to_owned(), json!(secrets));
         }
-        let deletes = deletes(method, &request).map(str::to_owned);
+        let deleted_id = deleted_id(method, &request).map(str::to_owned);
         // The driver's mounts for this call are not strays.
         let mut excuse = self.journal.excuse(method, &request);
         let begun = Instant::now();
@@ -112,13 +97,13 @@ impl Bed {
         let answer = called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))?;
         self.made.slowest.set(self.made.slowest.get().max(begun.elapsed()));
         if answer.is_ok() {
-            self.made.deleted.borrow_mut().extend(deletes);
+            self.made.deleted.borrow_mut().extend(deleted_id);
         }
         if let Some(answer) = direct_answer(method, &answer) {
             excuse.answered(answer);
         }
         let summary = match &answer {
-            Ok(said) => format!("OK {said}"),
+            Ok(response) => format!("OK {response}"),
             Err(status) => format!("{} {}", harness::proxy::code_name(status.code()), status.message()),
         };
         let summary = format!("{method} {summary}");
@@ -126,10 +111,32 @@ impl Bed {
         Ok(answer)
     }
 
-    /// Gives each call from now on that takes secrets one of its own.
-    pub(crate) fn confide_in_each_call(&self) {
+    /// The secrets of a call: those of the manifest, and a canary if the case has asked for them.
+    fn secrets_for(&self, method: &str) -> Result<BTreeMap<String, String>> {
+        let files = self.manifest().secrets.clone();
+        let file = match method {
+            "CreateVolume" | "DeleteVolume" => files.provision,
+            "ControllerPublishVolume" | "ControllerUnpublishVolume" => files.controller_publish,
+            "NodeStageVolume" => files.node_stage,
+            "NodePublishVolume" => files.node_publish,
+            "ControllerExpandVolume" => files.controller_expand,
+            "NodeExpandVolume" => files.node_expand,
+            "CreateSnapshot" | "DeleteSnapshot" | "ListSnapshots" | "GetSnapshot" => files.snapshot,
+            "CreateVolumeGroupSnapshot" | "DeleteVolumeGroupSnapshot" | "GetVolumeGroupSnapshot" => {
+                files.snapshot
+            }
+            _ => None,
+        };
+        let mut secrets: BTreeMap<String, String> =
+            Secrets::revealed(file.as_deref()).map_err(|error| StepError::ours(&error))?;
+        secrets.extend(self.canary_of(method));
+        Ok(secrets)
+    }
+
+    /// Adds a canary, a made-up secret with the method's name in it, to each later call that takes secrets.
+    pub(crate) fn add_secret_to_each_call(&self) {
         let canary = |method: &str| (method.to_owned(), format!("canary-{:016x}-{method}", self.seed));
-        self.made.canaries.borrow_mut().extend(CONFIDED.map(canary));
+        self.made.canaries.borrow_mut().extend(WITH_SECRETS.map(canary));
     }
 
     fn canary_of(&self, method: &str) -> Option<(String, String)> {
@@ -156,7 +163,7 @@ impl Bed {
         last.ok_or_else(|| StepError::Broken(vec![format!("No {method} was answered OK.")]))
     }
 
-    /// Waits until a call of a method has been answered, and finds that the answer is OK.
+    /// Waits until a call of a method has been answered, and checks that the answer is OK.
     pub(crate) async fn is_answered(&self, method: &str) -> Result {
         let broken = |what: String| StepError::Broken(vec![what]);
         if !self.journal.wait_rpc(method, Edge::End, 1, self.call_limit()).await {
@@ -186,17 +193,17 @@ impl Bed {
         self.manifest().volume.fs_types.clone()
     }
 
-    /// The calls that the driver reports, of those whose requests may not be empty, and those that every driver has.
+    /// The calls whose requests may not be empty: those that the driver reports, and those that every driver has.
     pub(crate) fn calls_that_need_a_field(&self) -> Vec<&'static str> {
         let says = &self.abilities.says;
-        let reported = CAPABILITIES.iter().filter(|(_, who, capability)| match *who {
+        let reported = CAPABILITIES.iter().filter(|(_, service, capability)| match *service {
             NODE => says.node_can(capability),
             _ => says.controller_can(capability),
         });
         let calls = reported.map(|(method, ..)| *method).filter(|method| !MAY_BE_EMPTY.contains(method));
         // Several capabilities may report one call.
         let mut calls: Vec<_> = calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect();
-        // Each controller has it, also one without volumes of its own.
+        // Every controller has this one, also if it creates no volumes.
         calls.extend(says.plugin.contains("CONTROLLER_SERVICE").then_some("ValidateVolumeCapabilities"));
         calls.sort_unstable();
         calls.dedup();
@@ -210,14 +217,14 @@ impl Bed {
 }
 
 /// The id of the volume or snapshot that a call deletes.
-fn deletes<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
+fn deleted_id<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
     let id = match method {
         "DeleteVolume" => "volumeId",
         "DeleteSnapshot" => "snapshotId",
         "DeleteVolumeGroupSnapshot" => "groupSnapshotId",
         _ => return None,
     };
-    // Cases delete what never was, too, by words that may be those of anything.
+    // Cases also delete made-up ids. No leftovers are looked up by those: they may be part of the name of any file.
     request[id].as_str().filter(|id| id.len() > 8 && !id.starts_with("no-such"))
 }
 
@@ -225,12 +232,12 @@ fn deletes<'a>(method: &str, request: &'a Value) -> Option<&'a str> {
 fn direct_answer(method: &str, answer: &std::result::Result<Value, Status>) -> Option<DirectAnswer> {
     let method = method.to_owned();
     match answer {
-        Ok(said) => {
+        Ok(response) => {
             let (code, message) = ("OK".to_owned(), String::new());
-            Some(DirectAnswer { method, code, message, details: false, resp: said.clone() })
+            Some(DirectAnswer { method, code, message, details: false, resp: response.clone() })
         }
         Err(status) if unreadable(status).is_some() || is_unanswered(status) => None,
-        // The connection may be lost with the driver.
+        // The driver may have died, and the connection with it.
         Err(status) if matches!(status.code(), Code::Unavailable | Code::Cancelled) => None,
         Err(status) => {
             let code = harness::proxy::code_name(status.code()).to_owned();

@@ -87,7 +87,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Finds that a file still does not answer.
+    /// Checks that a file still does not answer.
     pub(crate) async fn is_held(&self, reading: &mut JoinHandle<io::Result<String>>, path: &str) -> Result {
         match tokio::time::timeout(HELD, reading).await {
             Err(_) => Ok(()),

@@ -153,7 +153,7 @@ impl Bed {
         let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
         let at_work = async {
             loop {
-                let late = load::passed(futile.min(self.limit)).await;
+                let late = load::limit_reached(futile.min(self.limit)).await;
                 if late.is_cut_short || journal.in_flight().is_empty() {
                     return late;
                 }
@@ -162,7 +162,7 @@ impl Bed {
         let late = tokio::select! {
             biased;
             late = at_work => late,
-            late = load::passed(self.limit) => late,
+            late = load::limit_reached(self.limit) => late,
         };
         late.is_cut_short.then_some(late)
     }

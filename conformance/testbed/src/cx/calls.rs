@@ -1,4 +1,4 @@
-//! Calls that no node makes: a case asks the driver itself, and holds its answer against a promise.
+//! Calls that a case itself makes to the driver, and checks of the answers against promises.
 
 use std::fmt;
 use std::panic::Location;
@@ -59,7 +59,7 @@ impl Cx {
         doing.done(self.shared().bed.last_answer(method))
     }
 
-    /// Waits until the node or the cluster has called a method, and finds that the driver's answer is OK.
+    /// Waits until the node or the cluster has called a method, and checks that the driver's answer is OK.
     #[track_caller]
     pub fn is_answered(&self, method: &str) -> impl Future<Output = Result> {
         let doing = self.shared().begin(&format!("waiting for {method}"), Location::caller());
@@ -90,12 +90,12 @@ impl Cx {
         self.shared().claims.borrow_mut().not_tried.push(format!("{promise}: {why}"));
     }
 
-    /// The calls that the driver has, of those whose requests may not be empty.
+    /// The calls of this driver whose requests may not be empty.
     pub fn calls_that_need_a_field(&self) -> Vec<&'static str> {
         self.shared().bed.calls_that_need_a_field()
     }
 
-    /// Finds that a call is refused without each of these fields, one at a time, of a request that is good.
+    /// Checks that a call is refused when each of these fields is left out of a good request, one at a time.
     #[track_caller]
     pub fn requires(
         &self,
@@ -120,14 +120,14 @@ impl Cx {
             let mut wrong = Vec::new();
             for field in fields {
                 let answer = cx.take(method, without(request.clone(), field)).await?;
-                cx.unmake(&answer).await?;
+                cx.delete_created(&answer).await?;
                 if method == "NodePublishVolume" && answer.is_ok() {
-                    // The next is another use of the volume: a caller undoes this one first.
+                    // The next request publishes in another way: a caller undoes this one first.
                     let undo =
                         json!({ "volumeId": request["volumeId"], "targetPath": request["targetPath"] });
                     drop(cx.call("NodeUnpublishVolume", undo).await?);
                 }
-                // A use is refused by an answer without `confirmed`, too. A call that is missing altogether is another fault.
+                // An answer without `confirmed` refuses a capability, too. A call that is not implemented is another fault.
                 let is_refused = method == "ValidateVolumeCapabilities"
                     && promise == "DRV-027"
                     && (answer.code() == "Unimplemented" || answer.is_ok() && !answer.has("/confirmed"));
@@ -141,8 +141,8 @@ impl Cx {
         }
     }
 
-    /// Deletes the volume that a call has made which should have been refused.
-    pub async fn unmake(&self, answer: &Answer) -> Result {
+    /// Deletes the volume that a CreateVolume has created, if it has created one.
+    pub async fn delete_created(&self, answer: &Answer) -> Result {
         let made = answer.text("/volume/volumeId").to_owned();
         if answer.method() == "CreateVolume" && answer.is_ok() {
             drop(self.call("DeleteVolume", json!({ "volumeId": made })).await?);
@@ -151,8 +151,8 @@ impl Cx {
     }
 
     /// Adds a made-up secret to each later call of the case.
-    pub fn confides_in_each_call(&self) {
-        self.shared().bed.confide_in_each_call();
+    pub fn adds_a_secret_to_each_call(&self) {
+        self.shared().bed.add_secret_to_each_call();
     }
 
     /// The driver's own name for a volume.
@@ -165,14 +165,14 @@ impl Cx {
         self.shared().bed.size(&volume.name)
     }
 
-    /// Finds that a promise is kept. A recommendation that is not followed is noted and ends nothing.
+    /// Checks that a promise is kept, and notes it. A broken MUST fails the case; a broken recommendation is only noted.
     #[track_caller]
     pub fn keeps(&self, promise: &'static str, method: &str, kept: bool, cause: &str) -> Result {
         let cause = (!kept).then(|| cause.to_owned());
         self.shared().claims(promise, method, cause, place(Location::caller()))
     }
 
-    /// Finds that an expectation without a numbered promise is met.
+    /// Checks an expectation that has no numbered promise.
     #[track_caller]
     pub fn finds(&self, is_so: bool, otherwise: &str) -> Result {
         if is_so {
@@ -225,7 +225,8 @@ fn without(mut request: Value, field: &str) -> Value {
     request
 }
 
-/// A driver whose ids have a form may say so of an id that has not: only of one from its manifest is more known.
+/// INVALID_ARGUMENT is allowed for a made-up id, which may not have the form of the driver's ids. An id from the manifest has
+/// that form.
 fn unknown_id_codes(is_made_up: bool) -> &'static [&'static str] {
     if is_made_up { &["NotFound", "InvalidArgument"] } else { &["NotFound"] }
 }
@@ -248,7 +249,7 @@ impl Answer {
         Self { asked, ..self }
     }
 
-    /// Finds that the code is one of those that a promise allows.
+    /// Checks that the code is one of those that a promise allows.
     #[track_caller]
     pub fn is(&self, promise: &'static str, codes: &[&str]) -> Result {
         self.is_at(promise, codes, Location::caller())
@@ -280,7 +281,7 @@ impl Answer {
         self.shared.claims("DRV-002", method, broken, place(Location::caller()))
     }
 
-    /// Finds that the call was OK, without a numbered promise.
+    /// Checks that the call was OK, without a numbered promise.
     #[track_caller]
     pub fn succeeds(&self) -> Result {
         let Some(cause) = self.other_than(&["OK"]) else { return Ok(()) };
@@ -343,7 +344,7 @@ impl fmt::Debug for Answer {
 /// The cause of a required call that answers UNIMPLEMENTED.
 fn not_implemented(method: &str, message: &str) -> String {
     match method {
-        // No capability goes with it. In the words of the rule, so that both make one finding.
+        // No capability reports this call. The text is that of the rule, so that both make one finding.
         "ValidateVolumeCapabilities" => {
             "what each controller plugin has to implement is not implemented".into()
         }

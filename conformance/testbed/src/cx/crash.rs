@@ -1,4 +1,4 @@
-//! Crash points: every edge of a healthy life is a place to die at.
+//! Crash points: a case counts the edges of a volume's life without a kill, and then kills at each of some edges.
 
 use std::panic::Location;
 
@@ -18,14 +18,13 @@ impl Cx {
         Beginning(self.shared.bed.journal.length())
     }
 
-    /// The number of calls, answers, mounts and effects since then.
+    /// The number of calls, answers, mounts and effects since `beginning`.
     pub fn edges_since(&self, beginning: Beginning) -> usize {
         self.shared.bed.edges_since(beginning.0)
     }
 
-    /// Some of `edges` edges, spread over all of them. The seed and the victim say where the first one is: the cases of
-    /// one run try different edges, and as many runs with one seed after the other (`--repeat`) as there are edges from
-    /// one point to the next try each edge there is. A thorough run tries each edge.
+    /// Every n-th of `edges` edges. Seed and victim choose the first, so the cases of one run try different edges, and n
+    /// runs with consecutive seeds (`--repeat`) try all of them. A thorough run tries each edge.
     pub fn crash_points(&self, victim: Victim, edges: usize) -> Vec<usize> {
         match self.is_thorough() {
             true => (0..edges).collect(),
@@ -33,10 +32,17 @@ impl Cx {
         }
     }
 
-    /// Waits for an edge, kills, and starts again what was killed. A life that has fewer edges this time ends first.
+    /// Waits for an edge, kills the victim, and starts it again. If there are fewer edges this time, it kills when the node has
+    /// nothing more to do.
     #[track_caller]
-    pub fn dies_at(&self, victim: Victim, since: Beginning, edge: usize) -> impl Future<Output = Result> {
-        let doing = self.shared.begin(&format!("cx.dies_at({victim}, edge {edge})"), Location::caller());
+    pub fn kills_at_edge(
+        &self,
+        victim: Victim,
+        since: Beginning,
+        edge: usize,
+    ) -> impl Future<Output = Result> {
+        let doing =
+            self.shared.begin(&format!("cx.kills_at_edge({victim}, edge {edge})"), Location::caller());
         async move {
             self.shared.bed.edge_is_reached(since.0, edge).await;
             doing.done(self.shared.bed.crash(victim).await)

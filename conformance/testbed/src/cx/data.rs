@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    /// Finds that they are at a path of a volume, as they were left, after something has happened.
+    /// Checks that the files at a path of a volume are as they were left. `after` says in the finding what has happened since.
     #[track_caller]
     pub fn are_kept(&self, at: &Path, method: &str, after: &str) -> impl Future<Output = Result> + use<> {
         let doing = self.shared.begin(&format!("files.are_kept(\"{after}\")"), Location::caller());
@@ -149,7 +149,7 @@ impl Blocks {
         }
     }
 
-    /// Finds each of them in a file or on a device, after something has happened.
+    /// Checks that each block is in a file or on a device. `after` says in the finding what has happened since.
     #[track_caller]
     pub fn are_kept(
         &self,

@@ -112,11 +112,11 @@ impl NfsServer {
         async move { doing.done(self.shared.bed.with_nfs(|server| server.export()).await) }
     }
 
-    /// Gives the export to this user alone, and squashes a node's root to the user `nobody`.
+    /// Makes the export accessible to its owner only, and a node's root the user `nobody` (`root_squash`).
     #[track_caller]
-    pub fn close_to_root(&self, owner: u32) -> impl Future<Output = Result> {
-        let doing = self.begin(&format!("close_to_root({owner})"), Location::caller());
-        async move { doing.done(self.shared.bed.with_nfs(move |server| server.close_to_root(owner)).await) }
+    pub fn squash_root(&self, owner: u32) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("squash_root({owner})"), Location::caller());
+        async move { doing.done(self.shared.bed.with_nfs(move |server| server.squash_root(owner)).await) }
     }
 
     /// Puts a file into the export, on the server's side, where no client has seen it.
@@ -126,7 +126,7 @@ impl NfsServer {
         ready(doing.done(self.shared.bed.put_on_server(file, text)))
     }
 
-    /// Finds a file in the export, on the server's side.
+    /// Checks that a file is in the export, on the server's side.
     #[track_caller]
     pub fn has(&self, file: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("has(\"{file}\")"), Location::caller());

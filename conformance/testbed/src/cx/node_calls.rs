@@ -327,7 +327,7 @@ impl NodeCalls {
         }
     }
 
-    /// Finds that the volume is at a target that was published with OK.
+    /// Checks that the volume is at a target that was published with OK.
     #[track_caller]
     pub fn is_published(&self, target: &str) -> Result {
         is_at(&self.cx(), &self.target(target), Location::caller())
@@ -394,7 +394,7 @@ impl NodeCalls {
         self.shared.claims(promise, method, is_mounted.then(|| cause.to_owned()), place(at))
     }
 
-    /// Finds that a call which undoes another succeeds. A kernel may need a moment until a mount is free, so a refused
+    /// Checks that a call which undoes another succeeds. A kernel may need a moment until a mount is free, so a refused
     /// call is made again.
     async fn undone<F>(&self, at: &'static Location<'static>, call: impl Fn() -> F) -> Result
     where
@@ -459,7 +459,7 @@ impl NodeCalls {
     }
 }
 
-/// Finds that something is at a published path. The rule of DRV-055 judges the node's calls only, and these are a case's.
+/// Checks that something is at a published path. The rule of DRV-055 judges the node's calls only, and these are a case's.
 fn is_at(cx: &Cx, path: &Path, at: &Location<'_>) -> Result {
     let is_device = |there: std::fs::Metadata| there.file_type().is_block_device();
     let is_there = !mounts_at(path).is_ok_and(|mounts| mounts.is_empty())

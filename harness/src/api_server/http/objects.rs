@@ -17,8 +17,8 @@ use crate::api_server::change_log::{Became, Logged, Place};
 use crate::api_server::store::Store;
 use crate::api_server::time;
 use bodies::{
-    check_namespace, check_type, established, forget_what_the_server_sets, new_name, next, read_back,
-    refused, success, unreadable,
+    check_namespace, check_type, deletion_status, established, invalid_body, new_name, next_version,
+    read_back, refusal_of, remove_server_fields,
 };
 
 /// Most bytes that all documents take, and most documents.
@@ -109,7 +109,7 @@ impl Objects<'_> {
         if self.get(resource, namespace, &name).is_ok() {
             return Err(Refused::exists(resource, &name));
         }
-        forget_what_the_server_sets(&mut body["metadata"]);
+        remove_server_fields(&mut body["metadata"]);
         if resource.has_status && !resource.is_definition() {
             body.as_object_mut().map(|body| body.remove("status"));
         }
@@ -125,7 +125,7 @@ impl Objects<'_> {
 
     fn create_typed(&mut self, resource: &Resource, body: Value) -> Result<Value, Refused> {
         let object = api_convert::object_without_unknown_fields(body.clone());
-        let object = object.map_err(|error| unreadable(resource, &body, &error))?;
+        let object = object.map_err(|error| invalid_body(resource, &body, &error))?;
         let key = object.key();
         // Before the object, which others see at once.
         self.store.kept.insert(key.clone(), body);
@@ -133,7 +133,7 @@ impl Objects<'_> {
             Ok(object) => Ok(self.document_of(&object)),
             Err(error) => {
                 self.store.kept.remove(&key);
-                Err(refused(resource, &error))
+                Err(refusal_of(resource, &error))
             }
         }
     }
@@ -200,7 +200,7 @@ impl Objects<'_> {
             }
         }
         self.check_room()?;
-        let next = next(resource, &current, body, is_status);
+        let next = next_version(resource, &current, body, is_status);
         match self.typed(resource, namespace, name) {
             Some(known) => self.replace_typed(resource, &known, next, verb),
             None => Ok(self.replace_document(resource, (namespace, name), &current, next, verb)),
@@ -218,7 +218,7 @@ impl Objects<'_> {
         let key = object.key();
         self.store.kept.insert(key.clone(), next);
         let done = self.store.write(verb, object, self.by);
-        let object = done.map_err(|error| refused(resource, &error))?;
+        let object = done.map_err(|error| refusal_of(resource, &error))?;
         let document = self.document_of(&object);
         if self.store.get(&key).is_err() {
             self.store.kept.remove(&key);
@@ -305,10 +305,10 @@ impl Objects<'_> {
         }
         if let Some(object) = self.typed(resource, namespace, name) {
             let key = object.key();
-            self.store.delete(&key, self.by).map_err(|error| refused(resource, &error))?;
+            self.store.delete(&key, self.by).map_err(|error| refusal_of(resource, &error))?;
             return Ok(match self.store.get(&key) {
                 Ok(marked) => self.document_of(&marked),
-                Err(_) => success(resource, &current),
+                Err(_) => deletion_status(resource, &current),
             });
         }
         let place = place(resource, namespace, name);
@@ -324,7 +324,7 @@ impl Objects<'_> {
         }
         self.remove_document(resource, &place);
         self.remove_what_belongs_to(resource, &current);
-        Ok(success(resource, &current))
+        Ok(deletion_status(resource, &current))
     }
 
     /// Removes the objects of a deleted namespace, or of a kind whose definition was deleted.

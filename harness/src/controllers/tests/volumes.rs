@@ -210,7 +210,7 @@ async fn volume_that_is_retained_stays_when_its_claim_goes() {
     world.api.delete::<Claim>("default", "data").unwrap();
     expect![[r#"pvc-uid-data Released "data""#]].assert_eq(&world.story().await);
     world.claim("data", |claim| claim.meta.uid = "another".to_owned());
-    assert!(world.story().await.contains("pvc-another"), "the released volume is bound to nobody");
+    assert!(world.story().await.contains("pvc-another"), "the released volume is bound to no claim");
 }
 
 #[tokio::test(start_paused = true)]

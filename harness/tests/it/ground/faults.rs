@@ -168,7 +168,7 @@ pub(crate) fn hung() {
         faults.arm(Rule::on(Operation::Read, Fault::Hang)).unwrap();
         let mut victim = Command::new("cat").arg(faults.path().join("a")).spawn().unwrap();
         let hangs = || (faults.control().status().ok()?.hanging == 1).then_some(());
-        Deadline::after(Duration::from_secs(10)).until("nobody hangs", hangs).unwrap();
+        Deadline::after(Duration::from_secs(10)).until("no call hangs", hangs).unwrap();
         if stopped {
             // From now on the victim cannot even be killed.
             victim.kill().unwrap();

@@ -96,7 +96,7 @@ fn orphans() {
         assert!(Command::new("sh").args(["-c", "(sleep 0.01 &) ; (true &)"]).status().unwrap().success());
         let code = round % 7;
         let status = Command::new("sh").args(["-c", &format!("exit {code}")]).status().unwrap();
-        assert_eq!(status.code(), Some(code), "a status was taken by somebody else");
+        assert_eq!(status.code(), Some(code), "another wait has reaped the status");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -123,13 +123,13 @@ pub(crate) fn disks(kind: &str, number: &str) {
             cgroup.limit_disks(opened).unwrap();
             assert!(cgroup.disks_are_limited());
         }
-        // A shell enters the group by itself: it writes its number where a process is let in.
-        let doors: Vec<String> = harness::cgroup::places(&name)
+        // The shell moves itself into the group.
+        let enter: Vec<String> = harness::cgroup::places(&name)
             .unwrap()
             .iter()
             .map(|place| format!("echo 0 >{}/cgroup.procs; ", place.display()))
             .collect();
-        let script = format!("{}exec head -c 1 {} >/dev/null 2>&1", doors.concat(), path.display());
+        let script = format!("{}exec head -c 1 {} >/dev/null 2>&1", enter.concat(), path.display());
         let used = Command::new("sh").args(["-c", &script]).status().unwrap().success();
         cgroup.close().unwrap();
         if used { "used" } else { "refused" }

@@ -84,7 +84,7 @@ pub(crate) fn writes(user_namespace: bool, dir: &Path) {
     let machine = MachineOptions { open: vec![dir.join("open")], ..MachineOptions::default() };
     let sandbox = enter(SandboxOptions { user_namespace, machine, ..SandboxOptions::default() });
     assert_eq!(sandbox.bounds().open_because, None);
-    assert_eq!(sandbox.written(), [], "what the harness makes is nobody's");
+    assert_eq!(sandbox.written(), [], "the harness's own files are not counted");
     fs::write(dir.join("a file"), "new").unwrap();
     fs::set_permissions(dir.join("chmod"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::remove_dir_all(dir.join("emptied")).unwrap();

@@ -10,9 +10,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rooted("sandbox::of_root_has_the_layout", || has_the_layout("root")),
         Trial::test("sandbox::without_root_has_the_layout", || has_the_layout("rootless")),
         Trial::test("sandbox::passes_the_exit_status_on", passes_the_exit_status_on),
-        Trial::test("sandbox::reaps_orphans_and_nobody_elses_children", || {
-            run_helper("orphans", &[]).map(drop)
-        }),
+        Trial::test("sandbox::reaps_orphans_and_no_other_processes", || run_helper("orphans", &[]).map(drop)),
         Trial::test("sandbox::refuses_a_second_thread", refuses_a_second_thread),
         rooted("sandbox::census_names_what_is_left_and_who_holds_it", census_names_what_is_left),
         rooted("filesystem::each_format_is_made_used_and_undone", each_format),

@@ -69,7 +69,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Whatever it does now is for nobody.
+        // No one reads its messages any more.
         self.unwanted.store(true, Ordering::Relaxed);
         self.works = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! Bodies of requests: checked, completed, and read back into what the node sees. Touches nothing.
+//! Checks and completes the bodies of requests, and converts them to the typed objects that the node sees. Pure.
 
 use api::{ApiError, Kind, Object};
 use api_convert::ConvertError;
@@ -8,8 +8,9 @@ use super::super::refusal::Refused;
 use super::super::resource::Resource;
 use crate::api_server::time;
 
-/// The next version of an object: the status is written by itself, and fields that the server sets are kept.
-pub(super) fn next(resource: &Resource, current: &Value, body: Value, is_status: bool) -> Value {
+/// The next version of an object. A request for the status changes only that, any other request all but that; fields that
+/// the server sets stay.
+pub(super) fn next_version(resource: &Resource, current: &Value, body: Value, is_status: bool) -> Value {
     if is_status {
         let mut next = current.clone();
         next["status"] = body["status"].clone();
@@ -32,10 +33,10 @@ pub(super) fn next(resource: &Resource, current: &Value, body: Value, is_status:
     next
 }
 
-/// The object that a document has become. Of a pod, a node and their like a client changes the metadata alone; the
-/// cluster is to blame for the rest.
+/// The typed object for a changed document. Of pods, nodes, attachments and snapshots a client can change labels,
+/// annotations, finalizers and owners only: their spec and status are written by the API server's own code.
 pub(super) fn read_back(resource: &Resource, known: &Object, document: &Value) -> Result<Object, Refused> {
-    let (as_stub, of_cluster) = match known.kind() {
+    let (convertible, only_metadata_changes) = match known.kind() {
         Kind::Pod
         | Kind::Node
         | Kind::CsiNode
@@ -47,23 +48,23 @@ pub(super) fn read_back(resource: &Resource, known: &Object, document: &Value) -
         | Kind::Notification => (json!({ "kind": "ConfigMap", "metadata": document["metadata"] }), true),
         _ => (document.clone(), false),
     };
-    let read = api_convert::object_without_unknown_fields(as_stub);
-    let mut read = read.map_err(|error| unreadable(resource, document, &error))?;
-    if of_cluster {
+    let read = api_convert::object_without_unknown_fields(convertible);
+    let mut read = read.map_err(|error| invalid_body(resource, document, &error))?;
+    if only_metadata_changes {
         let meta = read.meta().clone();
         read = known.clone();
-        let mine = read.meta_mut();
-        (mine.labels, mine.annotations) = (meta.labels, meta.annotations);
-        (mine.finalizers, mine.owners) = (meta.finalizers, meta.owners);
+        let kept = read.meta_mut();
+        (kept.labels, kept.annotations) = (meta.labels, meta.annotations);
+        (kept.finalizers, kept.owners) = (meta.finalizers, meta.owners);
     }
-    // The version was looked at; a patch has none.
+    // The caller has compared the version, and a patch need not have one.
     read.meta_mut().resource_version.clear();
     Ok(read)
 }
 
 pub(super) fn check_type(resource: &Resource, body: &mut Value) -> Result<(), Refused> {
     if !body.is_object() || !matches!(body["metadata"], Value::Null | Value::Object(_)) {
-        return Err(Refused::bad_request("the body is no object of the API"));
+        return Err(Refused::bad_request("the body is not an API object"));
     }
     if body["metadata"].is_null() {
         body["metadata"] = json!({});
@@ -73,7 +74,7 @@ pub(super) fn check_type(resource: &Resource, body: &mut Value) -> Result<(), Re
             Value::Null => body[field] = expected.into(),
             found if *found == expected => {}
             found => {
-                let why = format!("the {field} of the body is {found}, and the path is of {expected}");
+                let why = format!("the {field} of the body is {found}, and the path names {expected}");
                 return Err(Refused::bad_request(why));
             }
         }
@@ -108,14 +109,14 @@ pub(super) fn new_name(resource: &Resource, meta: &mut Value, version: u64) -> R
         }
         (name, _) => name.to_owned(),
     };
-    let is_free = resource.group == "rbac.authorization.k8s.io";
+    let allows_any_name = resource.group == "rbac.authorization.k8s.io";
     let is_end =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bytes = name.as_bytes();
     let is_inner = |byte: &u8| is_end(Some(byte)) || b"-.".contains(byte);
     let is_name =
         bytes.len() <= 253 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner);
-    if !is_name && !is_free || name.contains('/') {
+    if !is_name && !allows_any_name || name.contains('/') {
         let why = "metadata.name: Invalid value: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
                    characters, '-' or '.', and must start and end with an alphanumeric character";
         return Err(Refused::invalid(resource, &name, why));
@@ -124,16 +125,17 @@ pub(super) fn new_name(resource: &Resource, meta: &mut Value, version: u64) -> R
     Ok(name)
 }
 
-pub(super) fn forget_what_the_server_sets(meta: &mut Value) {
+/// Removes the fields that a client cannot set.
+pub(super) fn remove_server_fields(meta: &mut Value) {
     let Some(meta) = meta.as_object_mut() else { return };
-    let set =
+    let fields =
         ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields"];
-    for field in set {
+    for field in fields {
         meta.remove(field);
     }
 }
 
-/// The status of a definition whose objects can be made from now on.
+/// The status of an established CustomResourceDefinition: its objects can be created from now on.
 pub(super) fn established(definition: &Value) -> Value {
     let condition = |kind: &str| {
         json!({
@@ -149,7 +151,8 @@ pub(super) fn established(definition: &Value) -> Value {
     })
 }
 
-pub(super) fn success(resource: &Resource, gone: &Value) -> Value {
+/// The `Status` that answers a request to delete an object.
+pub(super) fn deletion_status(resource: &Resource, gone: &Value) -> Value {
     let meta = &gone["metadata"];
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -157,13 +160,14 @@ pub(super) fn success(resource: &Resource, gone: &Value) -> Value {
     })
 }
 
-pub(super) fn unreadable(resource: &Resource, body: &Value, error: &ConvertError) -> Refused {
+pub(super) fn invalid_body(resource: &Resource, body: &Value, error: &ConvertError) -> Refused {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     let why: Vec<String> = causes.map(ToString::to_string).collect();
     Refused::invalid(resource, body["metadata"]["name"].as_str().unwrap_or_default(), &why.join(": "))
 }
 
-pub(super) fn refused(resource: &Resource, error: &ApiError) -> Refused {
+/// The HTTP refusal for an error of the store.
+pub(super) fn refusal_of(resource: &Resource, error: &ApiError) -> Refused {
     match error {
         ApiError::NotFound { key } => Refused::not_found(resource, &key.name),
         ApiError::Conflict { key, reason } => Refused::conflict(resource, &key.name, reason),
