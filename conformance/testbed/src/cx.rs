@@ -69,6 +69,8 @@ pub struct Cx {
 pub struct Shared {
     pub bed: Bed,
     last: RefCell<Doing>,
+    /// The methods that the case has called itself.
+    called: RefCell<BTreeSet<String>>,
     update: bool,
     cuts: u32,
     say: Box<dyn Fn(Progress)>,
@@ -109,7 +111,8 @@ impl Cx {
         let last = RefCell::new(Doing { step: String::new(), at });
         let (update, cuts) = (orders.update, orders.cuts);
         let claims = RefCell::default();
-        Self { shared: Rc::new(Shared { bed, last, update, cuts, say, claims }) }
+        let called = RefCell::default();
+        Self { shared: Rc::new(Shared { bed, last, called, update, cuts, say, claims }) }
     }
 
     /// The number of power cuts so far. A case that cuts the power begins anew, with the files on the disk.

@@ -1,5 +1,6 @@
 //! Calls that a case itself makes to the driver, and checks of the answers against promises.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
@@ -29,7 +30,8 @@ impl Cx {
     #[track_caller]
     pub fn call(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
         let at = Location::caller();
-        let doing = self.shared().begin(&format!("cx.call(\"{method}\")"), at);
+        let doing = self.shared().begin(&call_of(method), at);
+        self.shared().called.borrow_mut().insert(method.to_owned());
         let (shared, method) = (self.shared(), method.to_owned());
         async move {
             let answer = doing.done(shared.bed.call(&method, request).await)?;
@@ -199,6 +201,7 @@ impl Shared {
     ) -> Result {
         let strength = promise::find(contract).map_or(Strength::Must, |promise| promise.strength);
         let mut claims = self.claims.borrow_mut();
+        let after = step_of(&self.last.borrow().step, method, &self.called.borrow());
         let method = method.to_owned();
         match broken {
             None => {
@@ -207,7 +210,7 @@ impl Shared {
             }
             Some(cause) if strength == Strength::Must => {
                 let what = What::Promise { contract, method, cause };
-                Err(Failure { after: String::new(), at, what: what.into() })
+                Err(Failure { after, at, what: what.into() })
             }
             Some(cause) => {
                 claims.ignored.push(Ignored { contract, method, cause, strength });
@@ -215,6 +218,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// The step that a broken promise is shown after: the last one, but a call of another method shows nothing of this one.
+/// Empty is the last.
+fn step_of(last: &str, method: &str, called: &BTreeSet<String>) -> String {
+    let is_another_call = last != call_of(method) && last.starts_with("cx.call(");
+    if is_another_call && called.contains(method) { call_of(method) } else { String::new() }
+}
+
+fn call_of(method: &str) -> String {
+    format!("cx.call(\"{method}\")")
 }
 
 /// A request without a field, which may be nested.
@@ -295,8 +309,8 @@ impl Answer {
     }
 
     /// Code and message, to recognise an answer that repeats an earlier one.
-    pub(super) fn words(&self) -> String {
-        format!("{} {}", self.code, self.message)
+    pub fn words(&self) -> String {
+        format!("{} {}", self.code, self.message).trim_end().to_owned()
     }
 
     pub fn method(&self) -> &str {
@@ -355,6 +369,20 @@ fn not_implemented(method: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promise_is_broken_after_a_call_of_its_method() {
+        let called = ["NodePublishVolume", "NodeExpandVolume"].map(str::to_owned).into();
+        let validate = call_of("ValidateVolumeCapabilities");
+        assert_eq!(step_of(&validate, "NodePublishVolume", &called), "cx.call(\"NodePublishVolume\")");
+        assert_eq!(step_of(&validate, "ValidateVolumeCapabilities", &called), "", "the last step");
+        assert_eq!(
+            step_of("web.stop()", "NodePublishVolume", &called),
+            "",
+            "the node may have called it again"
+        );
+        assert_eq!(step_of(&validate, "CreateVolume", &called), "", "not called by the case");
+    }
 
     #[test]
     fn capability_is_blamed_only_where_there_is_one() {
