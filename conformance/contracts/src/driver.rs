@@ -20,7 +20,10 @@ mod unpublish;
 mod volumes;
 
 pub use identity::{CAPABILITIES, NODE};
-pub use publish::{NOT_MOUNTED, lacks_device};
+pub use publish::{FLAG_NOT_IN_FORCE, FOR_WRITING, NOT_MOUNTED, NOT_STAGED, lacks_device};
+pub use touched::REMOVED;
+pub use unpublish::REFUSED_AGAIN;
+pub use volumes::{TOO_LARGE, TOO_SMALL};
 
 /// Every rule that binds the driver and can be judged from a trace, by number. Each is a promise of
 /// [`crate::promise`], in its words.
@@ -52,6 +55,7 @@ pub const RULES: &[&Rule] = &[
     &unpublish::UNPUBLISHED_AGAIN,
     &unpublish::OTHERS_STAY,
     &touched::BESIDE_THE_TARGET,
+    &unpublish::INLINE_UNPUBLISHED_AGAIN,
     &unpublish::STAGING_IS_GONE,
     &unpublish::UNSTAGED_AGAIN,
     &touched::STAGING_STAYS,

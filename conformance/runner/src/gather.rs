@@ -1,6 +1,7 @@
 //! The findings of a run: each is listed once, with the case that shows it best.
 
 mod promises;
+mod same;
 
 use std::cmp::Reverse;
 
@@ -23,21 +24,11 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
         let explains = |finding: &Finding| finding.is_fault() && finding.party == Party::Driver;
         let explained = case.findings.iter().any(|finding| !is_story(case, finding) && explains(finding));
         for finding in case.findings.iter().filter(|finding| !(explained && is_story(case, finding))) {
-            let clarity = Clarity::of(case, position);
-            // Cases that stop at the same answer of the driver have the same finding.
+            let clarity = Clarity::of(case, finding, position);
             let is_same = |known: &RunFinding| {
-                let sentences = [&known.finding.sentence, &finding.sentence];
-                let same = |plain: fn(&str) -> String| {
-                    let [one, other] = sentences.map(|sentence| plain(sentence));
-                    !one.is_empty() && one == other
-                };
                 let both_are_stories =
                     is_story(case, finding) && known.finding.contract == known.case.as_str();
-                let same_call =
-                    known.finding.contract == finding.contract && known.finding.method == finding.method;
-                known.finding.key() == finding.key()
-                    || both_are_stories && same(without_names)
-                    || same_call && same(without_symbols)
+                same::is_one_fault(&known.finding, finding, both_are_stories)
             };
             match gathered.iter_mut().find(|(_, known)| is_same(known)) {
                 Some((best, known)) if clarity < *best => {
@@ -57,6 +48,7 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
             }
         }
     }
+    unite_with_each_call(&mut gathered);
     gathered.sort_by_cached_key(|(clarity, found)| (urgency(found), clarity.position));
     for (_, finding) in &mut gathered {
         finding.also_in.sort();
@@ -64,27 +56,34 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
     gathered.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// A sentence without the names in it, which are other ones in each case: single words in backquotes, and those in the
-/// symbols of paths.
-fn without_names(sentence: &str) -> String {
-    let parts = sentence.split('`').enumerate();
-    // A line of a story has several words, and distinguishes one fault from another.
-    let is_name = |(place, part): &(usize, &str)| place % 2 == 1 && !part.contains(' ');
-    parts.filter(|part| !is_name(part)).map(|(_, part)| without_symbols(part)).collect()
-}
-
-/// A sentence without the names in the symbols of paths, which an answer of the driver has as well: `<publish:data/web>`
-/// becomes `<publish>`.
-fn without_symbols(text: &str) -> String {
-    let mut left = String::new();
-    let mut rest = text;
-    while let Some((before, symbol)) = rest.split_once('<') {
-        let Some((symbol, after)) = symbol.split_once('>') else { break };
-        let kind = symbol.split(':').next().unwrap_or_default();
-        left += &format!("{before}<{kind}>");
-        rest = after;
+/// Leaves out a finding about several calls if each of them has a finding of its own for the same promise.
+fn unite_with_each_call(gathered: &mut Vec<(Clarity, RunFinding)>) {
+    let of_several: Vec<usize> = (0..gathered.len())
+        .filter(|at| !same::calls_without_fields(&gathered[*at].1.finding).is_empty())
+        .collect();
+    for at in of_several.into_iter().rev() {
+        let several = &gathered[at].1;
+        let own = |call: &str| {
+            gathered.iter().position(|(_, known)| {
+                let (known, several) = (&known.finding, &several.finding);
+                let is_own = known.contract == several.contract && known.method == call;
+                is_own && same::calls_without_fields(known).is_empty()
+            })
+        };
+        let owns: Option<Vec<usize>> =
+            same::calls_without_fields(&several.finding).into_iter().map(own).collect();
+        let Some(owns) = owns else { continue };
+        let (_, several) = gathered[at].clone();
+        for own in owns {
+            let known = &mut gathered[own].1;
+            for case in std::iter::once(&several.case).chain(&several.also_in) {
+                if known.case != *case && !known.also_in.contains(case) {
+                    known.also_in.push(case.clone());
+                }
+            }
+        }
+        gathered.remove(at);
     }
-    left + rest
 }
 
 /// The calls of a volume's life, in their order.
@@ -118,8 +117,10 @@ fn urgency(found: &RunFinding) -> (bool, bool, bool, bool, Harm, Reverse<usize>,
 }
 
 /// The rank of a case as an example of a finding; the smallest is the best.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Clarity {
+    /// Whether another finding of the case explains it: a case that shows the same as a fault of its own shows more.
+    explained: bool,
     /// Whether the case did not fail: a case that only leaked shows less.
     indirect: bool,
     /// The number of findings in the case: a case with a single finding shows it best.
@@ -128,9 +129,10 @@ struct Clarity {
 }
 
 impl Clarity {
-    fn of(case: &CaseReport, position: usize) -> Self {
+    fn of(case: &CaseReport, finding: &Finding, position: usize) -> Self {
         let direct = matches!(case.status, Status::Failed | Status::Error | Status::DriverExited);
-        Self { indirect: !direct, others: case.findings.len(), position }
+        let explained = !finding.consequence_of.is_empty();
+        Self { explained, indirect: !direct, others: case.findings.len(), position }
     }
 }
 
@@ -197,20 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_pods_make_no_other_story() {
-        let same = |one: &str, two: &str| without_names(one) == without_names(two);
-        assert!(same("The volumes of `web` are not mounted.", "The volumes of `other` are not mounted."));
-        assert!(!same("The volumes of `web` are not mounted.", "The volumes of `web` are not unmounted."));
-        assert!(!same("Saw `csi Stage a`.", "Saw `csi Publish a`."));
-    }
-
-    #[test]
     fn names_in_paths_of_an_answer_make_no_other_finding() {
-        let refused =
-            |path: &str| without_symbols(&format!("NodeUnpublishVolume answers: \"{path}: not empty\"."));
-        assert_eq!(refused("<publish:data/web>"), refused("<publish:data-3/web-3-0>"));
-        assert_ne!(refused("<publish:data/web>"), refused("<stage:data>"));
-        assert_ne!(refused("a < b"), refused("a < c"));
         let of = |case: &str, path: &str| {
             let sentence = format!("answers \"{path}: not empty\".");
             let finding =
@@ -226,6 +215,54 @@ mod tests {
         // Names of fields tell findings apart.
         let without = |case: &str, field: &str| of(case, &format!("without `{field}`"));
         assert_eq!(gather(&[without("a", "volumeId"), without("b", "targetPath")]).len(), 2);
+    }
+
+    #[test]
+    fn fault_is_not_hidden_by_a_case_where_it_is_a_consequence() {
+        let consequence = Finding { consequence_of: "DRV-002".into(), ..finding("refused") };
+        let fault = finding("refused");
+        let cases = [
+            CaseReport::sample("a", Status::Failed).with_findings([consequence]),
+            CaseReport::sample("b", Status::Failed).with_findings([fault, finding("another")]),
+        ];
+        let found = gather(&cases);
+        let refused = found.iter().find(|found| found.finding.cause == "refused").expect("it is there");
+        assert_eq!((refused.case.as_str(), refused.finding.is_fault()), ("b", true));
+    }
+
+    #[test]
+    fn call_without_its_fields_is_one_fault_whatever_else_was_called() {
+        let without = |case: &str, method: &str, sentence: &str| {
+            let finding = Finding {
+                contract: "DRV-090".into(),
+                method: method.into(),
+                sentence: sentence.into(),
+                ..finding(sentence)
+            };
+            CaseReport::sample(case, Status::Failed).with_findings([finding])
+        };
+        let all = without(
+            "all",
+            "ControllerGetVolume",
+            "Without any of the required fields, ControllerGetVolume answered OK, GetSnapshot answered NotFound, and not InvalidArgument.",
+        );
+        let get = without(
+            "get",
+            "ControllerGetVolume",
+            "ControllerGetVolume without `volumeId` answered OK, and not InvalidArgument.",
+        );
+        let of_snapshot = without(
+            "snapshot",
+            "GetSnapshot",
+            "GetSnapshot without `snapshotId` answered NotFound, and not InvalidArgument.",
+        );
+        let found = |cases: &[&CaseReport]| -> Vec<String> {
+            let cases: Vec<CaseReport> = cases.iter().map(|case| (*case).clone()).collect();
+            let of = |found: RunFinding| format!("{} {}", found.case.as_str(), found.also_in.len());
+            gather(&cases).into_iter().map(of).collect()
+        };
+        assert_eq!(found(&[&all, &get, &of_snapshot]), ["get 1", "snapshot 1"]);
+        assert_eq!(found(&[&all, &get]), ["all 0", "get 0"], "one call has no other finding");
     }
 
     #[test]

@@ -367,10 +367,21 @@ pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
     }
 }
 
+/// The same in the words of the body. What stands in parentheses at the end of a rule's words is of this one occasion, as the
+/// detail of the rule is.
+pub(crate) fn promise_broken_in_body(id: &str, method: &str, said: &str) -> Finding {
+    let found = promise_broken(id, method, said);
+    let cause = said.strip_suffix(')').and_then(|said| Some(said.split_once(" (")?.0));
+    match cause.filter(|_| found.sentence != said) {
+        Some(cause) => Finding { cause: cause.to_owned(), ..found },
+        None => found,
+    }
+}
+
 /// The finding of a recommendation that the body of a case has found not followed.
 pub(crate) fn ignored(ignored: &Ignored, symbols: &Symbols) -> Finding {
     let Ignored { contract, method, cause, strength } = ignored;
-    Finding { strength: Some(*strength), ..promise_broken(contract, method, &symbols.text(cause)) }
+    Finding { strength: Some(*strength), ..promise_broken_in_body(contract, method, &symbols.text(cause)) }
 }
 
 /// The finding of a case that did not see its story, if no broken promise explains it.

@@ -328,6 +328,7 @@ fn status_and_findings(
     findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
     findings.dedup_by(|a, b| a.key() == b.key());
     let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
+    let said = broken.as_ref().map(|broken| broken.sentence.clone());
     // One that has ended the body is refused at the end as well.
     let ended_by = broken.as_ref().filter(|broken| broken.contract == UNDOES);
     let refused = claims.not_undone.as_ref().filter(|_| ended_by.is_none());
@@ -369,6 +370,8 @@ fn status_and_findings(
     let mut breakage = failure.map(|failure| failure.breakage());
     if let Some(breakage) = &mut breakage {
         breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
+        // A fragment in the words of a rule is a sentence in its finding.
+        breakage.cause = said.map_or_else(|| breakage.cause.clone(), |said| vec![said]);
     }
     // No numbered promise explains the failure, so the finding is that the case did not see its story.
     if let (Status::Failed, Some(breakage)) = (status, &breakage)
@@ -439,7 +442,7 @@ impl Seen<'_> {
 fn broken_promise(what: &What, symbols: &Symbols) -> Option<Finding> {
     let What::Promise { contract, method, cause } = what else { return None };
     // With symbols, because a message of the driver may contain the id of a volume, which differs in each run.
-    Some(judge::promise_broken(contract, method, &symbols.text(cause)))
+    Some(judge::promise_broken_in_body(contract, method, &symbols.text(cause)))
 }
 
 /// Writes messages to the run, on descriptor 3, without secrets.

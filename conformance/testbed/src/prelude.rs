@@ -13,6 +13,8 @@ pub use api::VolumeSource;
 pub use api::environment::HolderKind;
 pub use api::pod::Projection;
 pub use api::storage::FsGroupPolicy;
-pub use contracts::driver::NOT_MOUNTED;
+pub use contracts::driver::{
+    FLAG_NOT_IN_FORCE, FOR_WRITING, NOT_MOUNTED, NOT_STAGED, REFUSED_AGAIN, REMOVED, TOO_LARGE, TOO_SMALL,
+};
 pub use harness::device_mapper::Manner;
 pub use harness::fault_fs::{Fault as FileFault, Operation as FileCall, Rule as FileRule};

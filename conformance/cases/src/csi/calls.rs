@@ -54,10 +54,9 @@ async fn size_limit_is_respected(cx: &mut Cx) -> Result {
         cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
         return Ok(());
     }
-    let cause = "CreateVolume with `limit_bytes` answered OK and a volume that is larger.";
-    cx.keeps("DRV-012", "CreateVolume", answered <= size, cause)?;
-    let cause = "CreateVolume with `required_bytes` answered OK and a volume that is smaller.";
-    cx.keeps("DRV-012", "CreateVolume", answered >= size, cause)
+    let detail = format!("answered {answered} bytes, asked for {size}");
+    cx.keeps("DRV-012", "CreateVolume", answered <= size, &format!("{TOO_LARGE} ({detail})"))?;
+    cx.keeps("DRV-012", "CreateVolume", answered >= size, &format!("{TOO_SMALL} ({detail})"))
 }
 
 /// CreateVolume accepts a name of 128 bytes, and makes a volume that the driver knows.

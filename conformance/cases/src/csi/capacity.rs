@@ -153,7 +153,11 @@ async fn size_has_more_than_32_bits(cx: &mut Cx) -> Result {
         return Ok(());
     }
     let has: u64 = made.text("/volume/capacityBytes").parse().unwrap_or(0);
-    let cause = format!("CreateVolume of {wanted} bytes answered OK and a volume of {has} bytes.");
+    let cause = match has == wanted % FOUR_GIB {
+        true => format!("CreateVolume of {wanted} bytes answered OK and a volume of {has} bytes."),
+        // Not the rest of a division: it has another size in other cases, too.
+        false => format!("{TOO_SMALL} (answered {has} bytes, asked for {wanted})"),
+    };
     cx.keeps("DRV-012", "CreateVolume", has == 0 || has >= wanted, &cause)
 }
 

@@ -95,27 +95,46 @@ async fn publish_without_the_staging_path_is_refused(cx: &mut Cx) -> Result {
 /// A capability without an access type or an access mode is refused by each call that takes one.
 ///
 /// CSI, VolumeCapability: one of block and mount MUST be specified, and access_mode is a REQUIRED field.
-#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-027"], driver = Shared)]
+#[case(needs = [Creates, Filesystem, Root], driver = Shared)]
 async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     let complete = &["volumeCapability/mount", "volumeCapability/accessMode"];
     let listed = &["volumeCapabilities/0/mount", "volumeCapabilities/0/accessMode"];
+    let is_taken = |answer: &Answer| !answer.is_invalid();
+    let mut taken: Vec<(&str, String)> = Vec::new();
+    let mut note = |method, answers: Option<String>| taken.extend(answers.map(|answers| (method, answers)));
     let create = cx.create_request("capabilities")?;
-    cx.refuses_without("DRV-027", "CreateVolume", &create, listed).await?;
+    note(CREATE, cx.answers_without(CREATE, &create, listed, is_taken).await?);
+    // A use is refused by an answer without `confirmed`, too. A call that is missing altogether is another fault.
+    let is_confirmed = |answer: &Answer| match answer.is_ok() {
+        true => answer.has("/confirmed"),
+        false => is_taken(answer) && answer.code() != "Unimplemented",
+    };
     let validate =
         json!({ "volumeId": cx.handle(&data), "volumeCapabilities": create["volumeCapabilities"] });
-    cx.refuses_without("DRV-027", "ValidateVolumeCapabilities", &validate, listed).await?;
+    note(VALIDATE, cx.answers_without(VALIDATE, &validate, listed, is_confirmed).await?);
     if cx.driver_stages() {
-        cx.refuses_without("DRV-027", "NodeStageVolume", &node.stage_request(), complete).await?;
+        let stage = node.stage_request();
+        note(STAGE, cx.answers_without(STAGE, &stage, complete, is_taken).await?);
         // A driver that does not check the field has staged the volume.
         node.undo_stage().await?;
     }
     node.stage().await?.succeeds()?;
-    cx.refuses_without("DRV-027", "NodePublishVolume", &node.publish_request("web"), complete).await?;
-    // A refused publish needs no unpublish, and `refuses_without` has unpublished each other one.
-    node.undo_stage().await
+    let publish = node.publish_request("web");
+    note(PUBLISH, cx.answers_without(PUBLISH, &publish, complete, is_taken).await?);
+    // What was refused is not unpublished, and what was not is unpublished by now.
+    node.undo_stage().await?;
+    let method = taken.first().map_or("", |(method, _)| method);
+    let answers: Vec<&str> = taken.iter().map(|(_, answers)| answers.as_str()).collect();
+    let cause = format!("{}, and not InvalidArgument.", answers.join("; "));
+    cx.keeps("DRV-027", method, taken.is_empty(), &cause)
 }
+
+const CREATE: &str = "CreateVolume";
+const VALIDATE: &str = "ValidateVolumeCapabilities";
+const STAGE: &str = "NodeStageVolume";
+const PUBLISH: &str = "NodePublishVolume";
 
 /// CreateVolume without its optional fields is OK, and the volume can be used with the capability that was asked for.
 ///

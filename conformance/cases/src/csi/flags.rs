@@ -85,7 +85,7 @@ async fn requested_mount_flags_are_in_force(cx: &mut Cx) -> Result {
     for flag in ["noexec", "nosuid"] {
         let is_there = options.split(',').any(|option| option == flag);
         let cause = format!(
-            "Published with the mount flag `{flag}`, the target is mounted without it (`{}`).",
+            "{FLAG_NOT_IN_FORCE} (asked for `{flag}`, mounted with `{}`)",
             options.split(',').take_while(|option| !option.contains('=')).collect::<Vec<_>>().join(",")
         );
         cx.keeps("DRV-057", "NodePublishVolume", is_there || mounts.is_empty(), &cause)?;

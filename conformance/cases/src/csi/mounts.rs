@@ -175,8 +175,8 @@ async fn read_only_target_is_beside_a_writable_one(cx: &mut Cx) -> Result {
         node.is_published("reader")?;
         let cause = "A target is read-only after another target of the volume was published read-only.";
         cx.keeps("DRV-092", "NodePublishVolume", can_write(&node.target("writer")), cause)?;
-        let cause = "A read-only target beside a writable one can be written.";
-        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), cause)?;
+        let cause = format!("{FOR_WRITING} (beside a target for writing)");
+        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&node.target("reader")), &cause)?;
         node.undo_publish("reader").await?;
         let cause = "A target is read-only after another, read-only one was unpublished.";
         cx.keeps("DRV-092", "NodeUnpublishVolume", can_write(&node.target("writer")), cause)?;

@@ -240,8 +240,9 @@ async fn limit_alone_is_respected(cx: &mut Cx) -> Result {
     request["capacityRange"] = json!({ "limitBytes": limit.to_string() });
     let made = cx.call(CREATE, request).await?.asked("with `limit_bytes` alone");
     cx.delete_created(&made).await?;
-    let cause = "CreateVolume with `limit_bytes` alone answered OK and a volume that is larger.";
-    cx.keeps("DRV-012", CREATE, size_of(&made.part("/volume")) <= limit, cause)?;
+    let size = size_of(&made.part("/volume"));
+    let cause = format!("{TOO_LARGE} (answered {size} bytes, with a limit of {limit} alone)");
+    cx.keeps("DRV-012", CREATE, size <= limit, &cause)?;
     made.is("DRV-012", &["OK", "OutOfRange"])
 }
 
@@ -370,17 +371,20 @@ async fn name_that_looks_like_a_mark_keeps_its_data(cx: &mut Cx) -> Result {
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn size_that_cannot_be_is_out_of_range(cx: &mut Cx) -> Result {
     /// 4 EiB: more than any machine has.
-    const TOO_LARGE: u64 = 1 << 62;
+    const TOO_MUCH: u64 = 1 << 62;
     cx.volume("data").create().await?;
     let mut request = cx.create_request("vast")?;
-    request["capacityRange"] = json!({ "requiredBytes": TOO_LARGE.to_string() });
+    request["capacityRange"] = json!({ "requiredBytes": TOO_MUCH.to_string() });
     let made = cx.call(CREATE, request).await?;
     cx.delete_created(&made).await?;
-    if made.is_ok() && size_of(&made.part("/volume")) == 0 {
+    let size = size_of(&made.part("/volume"));
+    if made.is_ok() && size == 0 {
         // It may not know how much its storage has.
         cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
         return Ok(());
     }
+    let cause = format!("{TOO_SMALL} (answered {size} bytes, asked for {TOO_MUCH})");
+    cx.keeps("DRV-012", CREATE, !made.is_ok() || size >= TOO_MUCH, &cause)?;
     made.asked("of more bytes than there are").is("DRV-012", &["OutOfRange", "ResourceExhausted"])
 }
 

@@ -14,10 +14,8 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     node.writes(&node.staging(), "of-the-node").await?;
     let answer = node.publish("web").await?;
     let shows_staging = node.has(&node.target("web"), "of-the-node").await?;
-    let cause = format!(
-        "NodePublishVolume of a volume that is not staged answered {}, and its target shows the empty staging path.",
-        answer.code()
-    );
+    let cause =
+        format!("{NOT_STAGED} (answered {}, and its target shows the empty staging path)", answer.code());
     cx.keeps("DRV-054", "NodePublishVolume", !shows_staging, &cause)?;
     // Removed before the volume is unstaged: a driver may then remove the staging path, which has to be empty.
     node.unlink_if_there(&node.staging().join("of-the-node"));
@@ -217,8 +215,7 @@ async fn check_teardown_twice(cx: &Cx, node: NodeCalls) -> Result {
     node.undo_stage().await?;
     let cause = "NodeUnstageVolume answered OK, and the staging path is still mounted.";
     cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), cause)?;
-    let cause = "NodeUnstageVolume answered OK, and the staging directory, which the caller made, is gone.";
-    cx.keeps("DRV-074", "NodeUnstageVolume", node.staging().is_dir(), cause)?;
+    cx.keeps("DRV-074", "NodeUnstageVolume", node.staging().is_dir(), REMOVED)?;
     node.unstage().await?.asked("of a volume that was unstaged").is("DRV-071", &["OK"])
 }
 

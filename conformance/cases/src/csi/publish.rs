@@ -70,8 +70,8 @@ async fn read_only_target_that_is_there_cannot_be_written(cx: &mut Cx) -> Result
     let published = node.publish_as("web", set_read_only).await?;
     if published.is_ok() {
         node.is_published("web")?;
-        let cause = "A read-only target whose directory was there can be written.";
-        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&target), cause)?;
+        let cause = format!("{FOR_WRITING} (where the directory of the target was there)");
+        cx.keeps("DRV-050", "NodePublishVolume", !can_write(&target), &cause)?;
     } else {
         let why = format!("the driver does not publish read-only where a directory is: {published:?}");
         cx.not_tried("DRV-050", &why);

@@ -96,8 +96,8 @@ async fn volume_is_staged_anew_after_a_reboot(cx: &mut Cx) -> Result {
     cx.machine_reboots().await?;
     let answer = node.publish("web").await?;
     let is_shown = answer.is_ok() && !node.has(&target, "kept").await?;
-    let cause = "NodePublishVolume after a reboot answered OK before the volume was staged again, and shows no data of it.";
-    cx.keeps("DRV-054", "NodePublishVolume", !is_shown, cause)?;
+    let cause = format!("{NOT_STAGED} (after a reboot, and shows no data of it)");
+    cx.keeps("DRV-054", "NodePublishVolume", !is_shown, &cause)?;
     if is_shown {
         return Ok(());
     }

@@ -14,6 +14,15 @@ const NOT_THE_DEVICE: &str = "a block target is not a device";
 /// The cause for a publish that was OK and shows no mount.
 pub const NOT_MOUNTED: &str = "nothing is mounted at the target";
 
+/// The cause of a finding about a read-only publish that can be written.
+pub const FOR_WRITING: &str = "a read-only publish is mounted for writing";
+
+/// The cause of a finding about a volume that was published before it was staged.
+pub const NOT_STAGED: &str = "a volume was published that is not staged";
+
+/// The cause of a finding about mount flags.
+pub const FLAG_NOT_IN_FORCE: &str = "a mount flag is not in force at the target";
+
 /// The end of the detail of [`NOT_MOUNTED`] for a block volume.
 const NO_DEVICE: &str = " is no device";
 
@@ -32,7 +41,7 @@ pub(super) static READ_ONLY: Rule = Rule {
         let Some(mount) = top(books, call.target()).filter(|_| read_only) else { return };
         report.tried();
         if !has(&mount.opts, "ro") && !has(&mount.super_opts, "ro") {
-            report.broken(PUBLISH, "a read-only publish is mounted for writing", call.target());
+            report.broken(PUBLISH, FOR_WRITING, call.target());
         }
     }),
 };
@@ -132,7 +141,7 @@ pub(super) static ONLY_WHAT_IS_STAGED: Rule = Rule {
         }
         report.tried();
         if end.code == "OK" {
-            report.broken(PUBLISH, "a volume was published that is not staged", call.target());
+            report.broken(PUBLISH, NOT_STAGED, call.target());
         }
     }),
 };
@@ -175,7 +184,7 @@ pub(super) static FLAGS_IN_FORCE: Rule = Rule {
                 continue;
             }
             let detail = format!("{flag} at {}", call.target());
-            report.broken(PUBLISH, "a mount flag is not in force at the target", detail);
+            report.broken(PUBLISH, FLAG_NOT_IN_FORCE, detail);
         }
     }),
 };

@@ -90,9 +90,12 @@ fn beside(line: &TraceLine, report: &mut Report, of: impl Fn(&str) -> bool) {
     }
 }
 
+/// The cause of a finding about a file or a directory of the node that is gone.
+pub const REMOVED: &str = "the driver removed what is the node's";
+
 fn cause(how: Touch) -> &'static str {
     match how {
-        Touch::Removed => "the driver removed what is the node's",
+        Touch::Removed => REMOVED,
         Touch::Replaced => "the driver replaced what is the node's",
         Touch::Linked => "the driver replaced what is the node's by a link",
         Touch::Written => "the driver wrote into what is the node's",

@@ -1,7 +1,10 @@
 //! Promises about answers to `NodeUnpublishVolume` and `NodeUnstageVolume`.
 
+use serde_json::{Value, json};
+
+use crate::csi::Request;
 use crate::event::{Event, TraceLine};
-use crate::rule::books::{Call, Progress, is_unknown};
+use crate::rule::books::{Call, Progress, Volume, is_unknown};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
 use super::{answered, succeeded, top, was_made_twice};
@@ -25,27 +28,50 @@ pub(super) static TARGET_IS_GONE: Rule = Rule {
     }),
 };
 
+/// The cause of a finding about a repeated `NodeUnpublishVolume`.
+pub const REFUSED_AGAIN: &str = "unpublishing again was refused";
+
 pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
     id: "DRV-062",
     sentence: "unpublishing again is OK",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(|books, line, report| {
-        let Some((call, end)) = answered(books, line, UNPUBLISH) else { return };
-        let known = books.volume(call.volume());
-        let again =
-            was_made_twice(end) || known.is_some_and(|known| known.unpublished.contains(call.target()));
-        // NOT_FOUND is right for a deleted volume, also for one that was published or staged before.
-        let deleted = known.is_some_and(|known| known.deleted);
-        if !again || deleted || is_unknown(&end.code) {
-            return;
-        }
-        report.tried();
-        if end.code != "OK" {
-            let detail = format!("{}: {}", call.target(), end.code);
-            report.broken(UNPUBLISH, "unpublishing again was refused", detail);
-        }
-    }),
+    check: Checked::Each(|books, line, report| unpublished_again(books, line, report, false)),
 };
+
+pub(super) static INLINE_UNPUBLISHED_AGAIN: Rule = Rule {
+    id: "DRV-068",
+    sentence: "unpublishing an inline volume again is OK, though the volume is gone",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| unpublished_again(books, line, report, true)),
+};
+
+/// A repeated call for a volume that is inline, or for one that is not: of an inline one nothing is left, and that is another
+/// fault of a driver than a refusal for a volume that it has.
+fn unpublished_again(books: &Books, line: &TraceLine, report: &mut Report, inline: bool) {
+    let Some((call, end)) = answered(books, line, UNPUBLISH) else { return };
+    let known = books.volume(call.volume());
+    let again = was_made_twice(end) || known.is_some_and(|known| known.unpublished.contains(call.target()));
+    // NOT_FOUND is right for a deleted volume, also for one that was published or staged before.
+    let deleted = known.is_some_and(|known| known.deleted);
+    if !again || deleted || is_unknown(&end.code) || known.is_some_and(is_inline) != inline {
+        return;
+    }
+    report.tried();
+    if end.code != "OK" {
+        let detail = format!("{}: {}", call.target(), end.code);
+        report.broken(UNPUBLISH, REFUSED_AGAIN, detail);
+    }
+}
+
+/// Whether a volume came with its `NodePublishVolume`.
+fn is_inline(volume: &Volume) -> bool {
+    let is_inline =
+        |request: &Value| Request::of(request).volume_context().get(EPHEMERAL) == Some(&json!("true"));
+    volume.publish_requests.values().any(is_inline)
+}
+
+/// The key of the volume context by which a driver knows an inline volume.
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 pub(super) static OTHERS_STAY: Rule = Rule {
     id: "DRV-063",
@@ -162,6 +188,14 @@ mod tests {
         let twice = "{} NotFound code= delay=0 hang=false duplicate=true";
         let call = format!("calls NodeUnpublishVolume {{\"volumeId\":\"v1\"}} {twice}");
         breaks(rule, refused, &["publish v1 a\n", &call].concat(), &[]);
+
+        let inline = r#"publish v1 a {"volumeContext":{"csi.storage.k8s.io/ephemeral":"true"}}"#;
+        let again = |code: &str| format!("{inline}\nunpublish v1 a\nunpublish v1 a {code}");
+        passes_over(rule, &again("NotFound"), &[]);
+        breaks(&INLINE_UNPUBLISHED_AGAIN, refused, &again("NotFound"), &[]);
+        keeps(&INLINE_UNPUBLISHED_AGAIN, &again("OK"), &[]);
+        let by_node = "publish v1 a\nunpublish v1 a\nunpublish v1 a NotFound";
+        passes_over(&INLINE_UNPUBLISHED_AGAIN, by_node, &[]);
 
         let rule = &UNSTAGED_AGAIN;
         keeps(rule, "stage v1\nunstage v1\nunstage v1", &[]);

@@ -4,6 +4,10 @@ use crate::rule::{Checked, Rule, Witness};
 
 use super::answered;
 
+/// The causes of findings about the capacity that `CreateVolume` answers.
+pub const TOO_SMALL: &str = "a volume is smaller than was asked for";
+pub const TOO_LARGE: &str = "a volume is larger than the limit that was asked for";
+
 pub(super) static LARGE_ENOUGH: Rule = Rule {
     id: "DRV-012",
     sentence: "a volume is within the capacity range that was asked for, or is refused with OUT_OF_RANGE",
@@ -24,11 +28,8 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
                 (0, most) => format!("at most {most}"),
                 (least, most) => format!("{least} to {most}"),
             };
-            report.broken(
-                &call.method,
-                "a volume is outside of the range asked for",
-                format!("{name}: {size} bytes, asked for {asked}"),
-            );
+            let cause = if size < least { TOO_SMALL } else { TOO_LARGE };
+            report.broken(&call.method, cause, format!("{name}: {size} bytes, asked for {asked}"));
         }
     }),
 };
@@ -54,8 +55,7 @@ mod tests {
             passes_over(rule, &made(range, unknown), &[]);
         }
         passes_over(rule, &made("{}", r#""capacityBytes":"5""#), &[]);
-        for broken in [r#""capacityBytes":"9""#, r#""capacityBytes":"21""#] {
-            breaks(rule, "a volume is outside of the range asked for", &made(range, broken), &[]);
-        }
+        breaks(rule, TOO_SMALL, &made(range, r#""capacityBytes":"9""#), &[]);
+        breaks(rule, TOO_LARGE, &made(range, r#""capacityBytes":"21""#), &[]);
     }
 }

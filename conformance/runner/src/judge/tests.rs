@@ -306,3 +306,19 @@ fn last_call_that_the_driver_did_not_answer_was_under_way_at_its_end() {
     assert_eq!(under_way(&[&answered[..], &lost[..1]].concat()), Some("NodePublishVolume".to_owned()));
     assert_eq!(under_way(&[lost, answered].concat()), None);
 }
+
+#[test]
+fn case_in_the_words_of_a_rule_makes_the_finding_of_the_rule() {
+    let detail = promise_broken_in_body(
+        "DRV-068",
+        "NodeUnpublishVolume",
+        "unpublishing again was refused (NotFound no (x))",
+    );
+    assert_eq!(detail.cause, "unpublishing again was refused");
+    assert_eq!(detail.sentence, "NodeUnpublishVolume: unpublishing again was refused (NotFound no (x)).");
+    // A sentence of a case's own stays as it is.
+    let own = "The target is there (a file).";
+    assert_eq!(promise_broken_in_body("DRV-061", "NodeUnpublishVolume", own).cause, own);
+    let name = "Each (of two) has it (yes)";
+    assert_eq!(promise_broken_in_body("DRV-061", "NodeUnpublishVolume", name).cause, name);
+}

@@ -105,42 +105,37 @@ impl Cx {
         request: &Value,
         fields: &'static [&'static str],
     ) -> impl Future<Output = Result> + use<> {
-        self.refuses_without("DRV-090", method, request, fields)
+        let (cx, request, at) = (Cx { shared: self.shared() }, request.clone(), Location::caller());
+        async move {
+            let wrong = cx.answers_without(method, &request, fields, |answer| !answer.is_invalid()).await?;
+            let broken = wrong.map(|wrong| format!("{wrong}, and not InvalidArgument."));
+            cx.shared.claims("DRV-090", method, broken, place(at))
+        }
     }
 
-    /// Like [`Cx::requires`], for another promise and for nested fields: `volumeCapability/accessMode`.
-    #[track_caller]
-    pub fn refuses_without(
+    /// The answers to a request without each of these fields, one at a time, that are wrong: `NodeStageVolume without
+    /// `volumeId` answered OK`. The fields may be nested: `volumeCapability/accessMode`.
+    pub async fn answers_without(
         &self,
-        promise: &'static str,
         method: &'static str,
         request: &Value,
         fields: &'static [&'static str],
-    ) -> impl Future<Output = Result> + use<> {
-        let (cx, request, at) = (Cx { shared: self.shared() }, request.clone(), Location::caller());
-        async move {
-            let mut wrong = Vec::new();
-            for field in fields {
-                let answer = cx.take(method, without(request.clone(), field)).await?;
-                cx.delete_created(&answer).await?;
-                if method == "NodePublishVolume" && answer.is_ok() {
-                    // The next request publishes in another way: a caller undoes this one first.
-                    let undo =
-                        json!({ "volumeId": request["volumeId"], "targetPath": request["targetPath"] });
-                    drop(cx.call("NodeUnpublishVolume", undo).await?);
-                }
-                // An answer without `confirmed` refuses a capability, too. A call that is not implemented is another fault.
-                let is_refused = method == "ValidateVolumeCapabilities"
-                    && promise == "DRV-027"
-                    && (answer.code() == "Unimplemented" || answer.is_ok() && !answer.has("/confirmed"));
-                if answer.code() != "InvalidArgument" && !is_refused {
-                    wrong.push(format!("`{}` answered {}", field.replace('/', "."), answer.code()));
-                }
+        is_wrong: impl Fn(&Answer) -> bool,
+    ) -> Result<Option<String>> {
+        let mut wrong = Vec::new();
+        for field in fields {
+            let answer = self.take(method, without(request.clone(), field)).await?;
+            self.delete_created(&answer).await?;
+            if method == "NodePublishVolume" && answer.is_ok() {
+                // The next request publishes in another way: a caller undoes this one first.
+                let undo = json!({ "volumeId": request["volumeId"], "targetPath": request["targetPath"] });
+                drop(self.call("NodeUnpublishVolume", undo).await?);
             }
-            let cause = format!("{method} without {}, and not InvalidArgument.", wrong.join(", without "));
-            let broken = (!wrong.is_empty()).then_some(cause);
-            cx.shared.claims(promise, method, broken, place(at))
+            if is_wrong(&answer) {
+                wrong.push(format!("without `{}` answered {}", field.replace('/', "."), answer.code()));
+            }
         }
+        Ok((!wrong.is_empty()).then(|| format!("{method} {}", wrong.join(", "))))
     }
 
     /// Deletes the volume that a CreateVolume has created, if it has created one.
@@ -306,6 +301,11 @@ impl Answer {
     /// The code, in Go's spelling.
     pub fn code(&self) -> &str {
         self.code
+    }
+
+    /// Whether it is the code for a request that lacks something.
+    pub fn is_invalid(&self) -> bool {
+        self.code == "InvalidArgument"
     }
 
     /// Code and message, to recognise an answer that repeats an earlier one.
