@@ -49,9 +49,9 @@ pub struct SandboxOptions {
     /// A directory on a disk for the node's root and the driver's state; without it both are in memory. The node finds
     /// the files that are there already.
     pub disk: Option<PathBuf>,
-    /// The size limit of the node's root directory, in bytes.
+    /// The bytes that the node's root directory may need. For a driver that runs already they are its limit.
     pub node_bytes: u64,
-    /// The size limit of the state directory, in bytes. Drivers that keep volumes in files keep them there.
+    /// The bytes that the state directory may need. Drivers that keep volumes in files keep them there.
     pub state_bytes: u64,
     /// For a driver that runs already: the place of the node's root on the machine, so that driver and node see
     /// the same mounts.
@@ -77,7 +77,14 @@ impl Default for SandboxOptions {
     }
 }
 
-/// The default size limit of the state directory.
+impl SandboxOptions {
+    /// The size limit of the file system for the node's root and the state.
+    fn bytes(&self) -> u64 {
+        self.node_bytes + self.state_bytes
+    }
+}
+
+/// The default number of bytes for the state directory.
 fn state_bytes() -> u64 {
     // An eighth of the memory, because cases run side by side: at least enough for one xfs, at most what the largest
     // case needs.
@@ -119,7 +126,7 @@ pub struct Sandbox {
     rootless: bool,
     is_shared: bool,
     layout: Layout,
-    state_bytes: u64,
+    bytes: u64,
     devices: Vec<u64>,
     machine: machine::Machine,
     ledger: Option<Arc<Ledger>>,
@@ -136,6 +143,7 @@ impl Sandbox {
     /// belongs to a thread.
     pub fn enter(mut options: SandboxOptions) -> Result<Sandbox, SandboxError> {
         let begin = std::time::Instant::now();
+        let (rootless, bytes) = (options.user_namespace, options.bytes());
         // Opened outside, where the path resolves; the sandbox inherits the descriptor.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
         // After the ledger is open, since clean-up waits until it is closed. From here on this process dies with
@@ -166,22 +174,10 @@ impl Sandbox {
         };
         // Before a process can attach a file on one of these devices: the janitor finds its loop device by them.
         ledger.iter().try_for_each(|ledger| ledger.record(&entry))?;
-        let (rootless, state_bytes) = (options.user_namespace, options.state_bytes);
         let (init, took) = (lives.init, begin.elapsed());
         let ledger = ledger.map(Arc::new);
         let ownership = Ownership { ledger: ledger.clone(), entry };
-        Ok(Sandbox {
-            rootless,
-            is_shared,
-            layout,
-            state_bytes,
-            devices,
-            machine,
-            ledger,
-            ownership,
-            init,
-            took,
-        })
+        Ok(Sandbox { rootless, is_shared, layout, bytes, devices, machine, ledger, ownership, init, took })
     }
 
     /// The machine's paths that the sandbox's processes can write to, only read, or not see.
@@ -222,9 +218,9 @@ impl Sandbox {
         self.is_shared
     }
 
-    /// The size limit of the state directory.
-    pub fn state_bytes(&self) -> u64 {
-        self.state_bytes
+    /// The size limit of the file system with the node's root and the state.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The duration of the set-up.

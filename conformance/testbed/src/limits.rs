@@ -29,7 +29,7 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     let ledger = sandbox.ledger()?;
     let name = name(&ledger);
     write_down(&ledger, cgroup::places(&name).ok()?)?;
-    let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
+    let limits = Limits { tasks: TASKS, memory: sandbox.bytes() + MEMORY };
     // If it cannot be made, `doctor` reports the reason.
     let mut cgroup = Cgroup::create(&name, limits).ok()?;
     // The disks of a guest are its cases' own: those of an iSCSI target appear while a case runs.

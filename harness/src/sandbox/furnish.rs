@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::machine::Machine;
 use super::{SOURCE, SandboxError, SandboxOptions};
@@ -32,19 +34,18 @@ pub(super) fn furnish(
         }
     }
     match &options.disk {
-        Some(disk) => keep_on(disk, layout.root(), "node", 0o750)?,
-        // The kubelet's own mode.
-        None => tmpfs(layout.root(), options.node_bytes, "0750")?,
+        Some(disk) => {
+            for (name, place, mode) in parts(layout) {
+                keep_on(disk, place, name, mode)?;
+            }
+        }
+        None => keep_in_memory(layout, options.bytes())?,
     }
     // A peer group of its own: mounts that a container or a driver makes below it with propagation appear here.
     attach("a shared node root", layout.root(), None, MsFlags::MS_SHARED, None)?;
-    match &options.disk {
-        Some(disk) => keep_on(disk, layout.state(), "state", 0o755)?,
-        None => tmpfs(layout.state(), options.state_bytes, "0755")?,
-    }
     fill(layout)?;
+    // The state's is the same.
     devices.push(device_of(layout.root())?);
-    devices.push(device_of(layout.state())?);
     machine.disregard_until_now();
     Ok((devices, machine))
 }
@@ -59,6 +60,41 @@ fn contain(layout: &Layout, options: &SandboxOptions) -> Machine {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
         Machine::open(format!("{error}{}", cause.unwrap_or_default()))
     })
+}
+
+/// The two directories of a node on their file system: the name there, the place, and the mode. The first has the mode that
+/// the kubelet gives it.
+fn parts(layout: &Layout) -> [(&'static str, &Path, u32); 2] {
+    [("node", layout.root(), 0o750), ("state", layout.state(), 0o755)]
+}
+
+/// Makes one file system in memory, and mounts a directory of it at each place.
+///
+/// One, since on most machines a driver's files and the node's are on one disk: a driver that finds mount points by their
+/// device numbers takes the directory of a volume that is mounted at a target for a plain one. Two mounts, since a driver in
+/// a pod has these directories so: it can rename nothing from one to the other.
+fn keep_in_memory(layout: &Layout, bytes: u64) -> Result<(), SandboxError> {
+    // Any place will do until its parts are opened. Nobody else can see it.
+    let whole = layout.state();
+    tmpfs(whole, bytes, "0700")?;
+    let mut trees: Vec<(&Path, OwnedFd)> = Vec::new();
+    for (name, place, mode) in parts(layout) {
+        let part = whole.join(name);
+        make_dir(&part, mode)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        trees.push((place, open_tree(CWD, &part, flags).map_err(|errno| path_error(&part, errno.into()))?));
+    }
+    let refused = |place: &Path, source: io::Error| SandboxError::Mount {
+        what: "a directory of a tmpfs",
+        target: place.to_owned(),
+        source,
+    };
+    umount2(whole, MntFlags::empty()).map_err(|errno| refused(whole, errno.into()))?;
+    for (place, tree) in trees {
+        move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(|errno| refused(place, errno.into()))?;
+    }
+    Ok(())
 }
 
 /// Binds a directory of a disk over a place, without the sockets of dead servers.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -68,7 +69,8 @@ pub(crate) fn enter(options: SandboxOptions) -> Sandbox {
 
 /// Prints what a sandbox looks like from inside.
 fn describe(user_namespace: bool) {
-    let sandbox = enter(SandboxOptions { user_namespace, ..SandboxOptions::default() });
+    let state_bytes = 32 << 20;
+    let sandbox = enter(SandboxOptions { user_namespace, state_bytes, ..SandboxOptions::default() });
     println!("threads {}", fs::read_dir("/proc/self/task").unwrap().count());
     println!("pid {} of {}", std::process::id(), fs::read_to_string("/proc/1/comm").unwrap().trim());
     println!("uid {}", nix::unistd::geteuid());
@@ -82,8 +84,14 @@ fn describe(user_namespace: bool) {
         }
     }
     assert_eq!(sandbox.rootless(), user_namespace);
-    fs::write(sandbox.layout().driver_state().join("f"), "x").unwrap();
-    fs::create_dir(sandbox.layout().root().join("pods/x")).unwrap();
+    let (in_state, in_root) =
+        (sandbox.layout().driver_state().join("f"), sandbox.layout().root().join("pods/x"));
+    fs::write(&in_state, "x").unwrap();
+    fs::create_dir(&in_root).unwrap();
+    let of = |path: &Path| fs::metadata(path).unwrap().dev();
+    println!("state and root are one file system: {}", of(&in_state) == of(&in_root));
+    // As for a pod that has both from its node.
+    println!("a file of one in the other: {}", fs::rename(&in_state, in_root.join("f")).unwrap_err().kind());
     fs::write("/var/lib/anything", "x").unwrap();
     let full = fs::write(sandbox.layout().root().join("big"), vec![0; 300 << 20]);
     println!("300 MiB in the node's root: {}", full.unwrap_err().kind());

@@ -46,7 +46,9 @@ pub(crate) fn driver(how: &str) {
         "fills" => "dd if=/dev/zero of={state}/all bs=1M 2>/dev/null; exec sleep 60",
         _ => "exec sleep 60",
     };
-    let sandbox = enter(SandboxOptions { state_bytes: DISK, ..SandboxOptions::default() });
+    let bytes = DISK / 2;
+    let sandbox =
+        enter(SandboxOptions { node_bytes: bytes, state_bytes: bytes, ..SandboxOptions::default() });
     let name = format!("volproof-ground-{how}-{}", sandbox.devices().last().unwrap());
     let cgroup = Arc::new(Cgroup::create(&name, Limits { tasks: TASKS, memory: MEMORY }).unwrap());
     let error = start(command, sandbox.layout(), Arc::clone(&cgroup));

@@ -33,6 +33,8 @@ fn has_the_layout(kind: &str) -> Result<(), Failed> {
         /dev/shm tmpfs private
         /var/lib/kubelet tmpfs shared
         /var/lib/volproof tmpfs private
+        state and root are one file system: true
+        a file of one in the other: cross-device link or rename
         300 MiB in the node's root: no storage space
     "#]]
     .assert_eq(&run_helper("describe", &[kind])?);
@@ -56,7 +58,7 @@ fn census_names_what_is_left() -> Result<(), Failed> {
     expect_test::expect![[r#"
         bind   /var/lib/kubelet/pods/block  =  device 7:N
         mount  /var/lib/kubelet/pods/web  =  ext4 on /dev/loopN, held by sleep[P]
-        loop   /var/lib/volproof/drv/#4 (deleted) is loopN, held by ext4 at /var/lib/kubelet/pods/web ← sleep[P]
+        loop   /var/lib/volproof/drv/#9 (deleted) is loopN, held by ext4 at /var/lib/kubelet/pods/web ← sleep[P]
         process sleep[P]
         file   /var/lib/kubelet/pods/block
         file   /var/lib/kubelet/pods/web
