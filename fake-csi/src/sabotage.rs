@@ -826,6 +826,12 @@ sabotages! {
         "ValidateVolumeCapabilities confirms a device for a volume with a file system, which is then not published as one."
     RestartRenamesNode "restart-renames-node" "DRV-005"
         "A driver that is restarted with volumes answers another id of its node."
+    DeleteTakesDirectory "delete-takes-directory" "DRV-112"
+        "DeleteVolume deletes all volumes whose names have the same part before a slash."
+    DeleteSnapshotGlobs "delete-snapshot-globs" "DRV-112"
+        "DeleteSnapshot takes the name of a snapshot for a pattern, and deletes what that matches."
+    RefusedPublishLeavesTarget "refused-publish-leaves-target" "DRV-045"
+        "NodePublishVolume makes the target before it looks at the access type, and leaves it."
 }
 
 impl std::str::FromStr for Sabotage {

@@ -101,16 +101,24 @@ impl Driver {
         self.options.state.join(format!("old-{}", name.replace('/', "-")))
     }
 
-    /// The bugs: a name is taken for the beginning of a name, of a volume or of the volume of a snapshot.
+    /// The bugs: a name, or its part before a slash, is taken for the beginning of a name, of a volume or of the volume of a
+    /// snapshot.
     fn delete_longer_names(&self, id: &str) -> Result<(), Status> {
-        let takes_volumes = self.breaks(Sabotage::DeleteTakesLongerNames);
+        let takes_directory = self.breaks(Sabotage::DeleteTakesDirectory);
+        let takes_volumes = takes_directory || self.breaks(Sabotage::DeleteTakesLongerNames);
         if !takes_volumes && !self.breaks(Sabotage::DeleteTakesLongerSnapshots) {
             return Ok(());
         }
         let volumes = self.journal.read(|books| books.volumes.clone())?;
         let name = volumes.get(id).map(|volume| volume.name.clone()).filter(|name| !name.is_empty());
+        // With its slash: a name without one is in no directory.
+        let part = |name: &str| match takes_directory {
+            true => name.rfind('/').map_or(String::new(), |slash| name[..=slash].to_owned()),
+            false => name.to_owned(),
+        };
+        let part = name.map(|name| part(&name)).filter(|part| !part.is_empty());
         let longer = |other: &&Volume| {
-            other.id != id && name.as_ref().is_some_and(|name| other.name.starts_with(name.as_str()))
+            other.id != id && part.as_ref().is_some_and(|part| other.name.starts_with(part.as_str()))
         };
         for other in volumes.values().filter(longer) {
             if takes_volumes {

@@ -136,6 +136,13 @@ impl Driver {
             }
             return Ok(v1::DeleteSnapshotResponse {});
         };
+        if self.breaks(Sabotage::DeleteSnapshotGlobs) && snapshot.name.contains('[') {
+            // The bug: a pattern does not match itself.
+            let snapshots = self.journal.read(|books| books.snapshots.clone())?;
+            let matched = snapshot.name.replace(['[', ']'], "");
+            let matched = snapshots.values().filter(|other| other.name == matched);
+            matched.clone().try_for_each(|other| self.drop_snapshot(other))?;
+        }
         if self.breaks(Sabotage::DeleteSnapshotTakesSiblings) {
             let snapshots = self.journal.read(|books| books.snapshots.clone())?;
             let siblings = snapshots.values().filter(|other| other.source == snapshot.source);

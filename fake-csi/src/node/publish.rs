@@ -44,6 +44,7 @@ impl NodeService {
         if fails_for_ever && self.driver.has_seen(&volume.id) {
             return Err(Status::internal("the contents of the volume are gone"));
         }
+        let is_device = capability.access == Access::Block;
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
         let is_unstaged = |status: &Status| status.message().starts_with("the volume is not staged at");
         if self.driver.breaks(Sabotage::UnstagedPublishKeepsClaim)
@@ -53,6 +54,10 @@ impl NodeService {
         }
         if published.is_err() && fails_for_ever {
             self.driver.remember(&volume.id);
+        }
+        if published.is_err() && is_device && self.driver.breaks(Sabotage::RefusedPublishLeavesTarget) {
+            // The bug: it was made before anything was looked at.
+            drop(std::fs::File::create_new(&path));
         }
         if published.is_err() && is_private {
             // After a final error the caller need not unpublish.

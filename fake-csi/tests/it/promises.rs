@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 202] = [
+const FOUND_BY_CASES: [&str; 205] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -124,6 +124,8 @@ const FOUND_BY_CASES: [&str; 202] = [
     "delete-leaves-mount",
     "delete-opens-links",
     "delete-remembers-names",
+    "delete-snapshot-globs",
+    "delete-takes-directory",
     "delete-takes-longer-names",
     "delete-takes-longer-snapshots",
     "delete-tires",
@@ -195,6 +197,7 @@ const FOUND_BY_CASES: [&str; 202] = [
     "read-only-attachment-stays",
     "refused-growth-is-recorded",
     "refused-growth-keeps-claim",
+    "refused-publish-leaves-target",
     "refused-restore-spoils-snapshot",
     "refused-snapshot-keeps-claim",
     "refused-stage-leaks-descriptor",

@@ -33,6 +33,38 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
     node.tear_down("web").await
 }
 
+/// NodePublishVolume that was refused for its access type leaves nothing at the target: with its file system the volume can be
+/// published there.
+///
+/// CSI, NodePublishVolumeRequest.target_path: "Creation of target_path is the responsibility of the SP."
+#[case(needs = [Filesystem, Root], driver = Shared)]
+async fn refused_publish_leaves_nothing_at_the_target(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let mut wrong = node.publish_request("web");
+    wrong["volumeCapability"] =
+        json!({ "block": {}, "accessMode": wrong["volumeCapability"]["accessMode"].clone() });
+    if cx.call("NodePublishVolume", wrong).await?.is_ok() {
+        cx.not_tried("DRV-045", "the driver publishes a volume with a file system as a device");
+        node.undo_publish("web").await?;
+        return node.undo_stage().await;
+    }
+    let right = node.publish("web").await?;
+    let cause = format!(
+        "NodePublishVolume as a device was refused, and at the same target answered {} with the volume's file system.",
+        right.code()
+    );
+    cx.keeps("DRV-045", "NodePublishVolume", right.is_ok(), &cause)?;
+    if right.is_ok() {
+        return node.tear_down("web").await;
+    }
+    // What was left would be in the way.
+    node.unlink_if_there(&node.target("web"));
+    drop(node.unpublish("web").await?);
+    node.undo_stage().await
+}
+
 /// A target whose path has odd characters is published and unpublished as any other.
 ///
 /// CSI, NodePublishVolumeRequest.target_path: it MUST be an absolute path. In mount tables the kernel writes a blank as `\040`.

@@ -27,26 +27,57 @@ async fn deleted_volume_leaves_the_others(cx: &mut Cx) -> Result {
     kept.tear_down("web").await
 }
 
-/// Two volumes, the name of one of which begins with that of the other, and the request for the longer one.
+/// Two volumes of names that are alike, and the request for the second.
 struct Pair {
-    short: Answer,
-    long: Answer,
+    first: Answer,
+    second: Answer,
     request: Value,
 }
 
+/// The ends of two names, the first of which begins the second.
+const LONGER: [&str; 2] = ["", "-and-more"];
+
 /// Creates such a pair; `None`, and nothing stays, if the driver does not make both.
-async fn pair_of_names(cx: &Cx) -> Result<Option<Pair>> {
-    cx.volume("data").create().await?;
+async fn pair_of_names(cx: &Cx, ends: [&str; 2]) -> Result<Option<Pair>> {
     let mut request = cx.create_request("n")?;
-    let short = cx.call("CreateVolume", request.clone()).await?;
-    request["name"] = json!(format!("{}-and-more", request["name"].as_str().unwrap_or_default()));
-    let long = cx.call("CreateVolume", request.clone()).await?;
-    if short.is_ok() && long.is_ok() {
-        return Ok(Some(Pair { short, long, request }));
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    let named = |end| json!(format!("{name}{end}"));
+    request["name"] = named(ends[0]);
+    let first = cx.call("CreateVolume", request.clone()).await?;
+    request["name"] = named(ends[1]);
+    let second = cx.call("CreateVolume", request.clone()).await?;
+    if first.is_ok() && second.is_ok() {
+        return Ok(Some(Pair { first, second, request }));
     }
-    cx.delete_created(&short).await?;
-    cx.delete_created(&long).await?;
+    cx.delete_created(&first).await?;
+    cx.delete_created(&second).await?;
     Ok(None)
+}
+
+/// DeleteVolume of a volume leaves another one whose name has the same part before a slash, with what is in it.
+///
+/// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin. CreateVolumeRequest.name: a slash
+/// is allowed.
+#[case(needs = [Creates, Filesystem, Root, Persistent, TwoVolumes], driver = Shared)]
+async fn deleted_volume_leaves_one_with_the_same_part_before_a_slash(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let Some(Pair { first, second, .. }) = pair_of_names(cx, ["/a", "/b"]).await? else {
+        cx.not_tried("DRV-112", "the driver makes no volumes whose names have a slash");
+        return Ok(());
+    };
+    let other = cx.node_calls_of(&second, &data).await?;
+    other.set_up("web").await?;
+    other.writes(&other.target("web"), "kept").await?;
+    other.tear_down("web").await?;
+    cx.delete_created(&first).await?;
+    let is_kept = other.refusal("web").await?.is_none() && other.has(&other.target("web"), "kept").await?;
+    drop(other.unpublish("web").await?);
+    drop(other.unstage().await?);
+    other.detach().await?;
+    cx.delete_created(&second).await?;
+    let cause =
+        "DeleteVolume of one volume deleted another one, whose name has the same part before a slash.";
+    cx.keeps("DRV-112", "DeleteVolume", is_kept, cause)
 }
 
 /// DeleteVolume of a volume leaves another one whose name begins with the name of the deleted one.
@@ -54,7 +85,8 @@ async fn pair_of_names(cx: &Cx) -> Result<Option<Pair>> {
 /// CSI, Volume.volume_id: it identifies this volume uniquely among all others of the plugin.
 #[case(needs = [Creates, Filesystem], driver = Shared)]
 async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
-    let Some(Pair { short, long, request }) = pair_of_names(cx).await? else {
+    cx.volume("data").create().await?;
+    let Some(Pair { first: short, second: long, request }) = pair_of_names(cx, LONGER).await? else {
         cx.not_tried("DRV-112", "the driver does not make several volumes");
         return Ok(());
     };
@@ -74,7 +106,8 @@ async fn deleted_volume_leaves_one_with_a_longer_name(cx: &mut Cx) -> Result {
 /// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin.
 #[case(needs = [Snapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
 async fn deleted_volume_leaves_snapshots_of_one_with_a_longer_name(cx: &mut Cx) -> Result {
-    let Some(Pair { short, long, mut request }) = pair_of_names(cx).await? else {
+    cx.volume("data").create().await?;
+    let Some(Pair { first: short, second: long, mut request }) = pair_of_names(cx, LONGER).await? else {
         cx.not_tried("DRV-112", "the driver does not make several volumes");
         return Ok(());
     };
@@ -107,6 +140,35 @@ async fn deleted_snapshot_leaves_the_others(cx: &mut Cx) -> Result {
     let restored = cx.volume("copy").restored_from(&two).create_if_supported().await?;
     let cause = "After DeleteSnapshot of one snapshot no volume can be made from another one of its volume.";
     cx.keeps("DRV-112", "DeleteSnapshot", restored.is_ok(), cause)
+}
+
+/// DeleteSnapshot of a snapshot whose name reads as a pattern leaves the snapshot whose name the pattern matches.
+///
+/// CSI, Snapshot.snapshot_id: it identifies this snapshot uniquely among all others of the plugin. CreateSnapshotRequest.name:
+/// brackets are allowed.
+#[case(needs = [Snapshots, Creates, Filesystem, TwoVolumes], driver = Shared)]
+async fn deleted_snapshot_leaves_one_that_its_name_matches(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut request = cx.snapshot_request("n", &data);
+    let name = request["name"].as_str().unwrap_or_default().to_owned();
+    request["name"] = json!(format!("{name}[1]"));
+    let pattern = cx.take("CreateSnapshot", request.clone()).await?;
+    if !pattern.is_ok() {
+        cx.not_tried("DRV-112", "the driver takes no snapshot whose name has brackets");
+        return Ok(());
+    }
+    request["name"] = json!(format!("{name}1"));
+    let matched = cx.take("CreateSnapshot", request).await?;
+    matched.succeeds()?;
+    cx.delete_snapshot(pattern.text("/snapshot/snapshotId")).await?.succeeds()?;
+    let mut restore = cx.create_request("copy")?;
+    let id = matched.part("/snapshot/snapshotId");
+    restore["volumeContentSource"] = json!({ "snapshot": { "snapshotId": id } });
+    let restored = cx.call("CreateVolume", restore).await?;
+    cx.delete_created(&restored).await?;
+    let cause =
+        "DeleteSnapshot of one snapshot deleted another one, whose name its name matches as a pattern.";
+    cx.keeps("DRV-112", "DeleteSnapshot", restored.code() != "NotFound", cause)
 }
 
 /// Snapshots whose names differ only in their case, or of which one begins the other, have different ids.
