@@ -200,7 +200,14 @@ fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abil
     let unsaid = "the driver has no CreateVolume, and the manifest does not say what `existing` volumes are";
     match volume.existing.len() {
         0 => {
-            let needs = [Need::Filesystem, Need::Block, Need::Shared, Need::TwoVolumes, Need::FsTypes];
+            let needs = [
+                Need::Filesystem,
+                Need::Block,
+                Need::Shared,
+                Need::SharedByNodes,
+                Need::TwoVolumes,
+                Need::FsTypes,
+            ];
             needs.into_iter().for_each(|need| ground.lacks(need, none));
         }
         count => {
@@ -218,6 +225,10 @@ fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abil
             let shared = |volume: &ExistingVolume| volume.access_modes.contains(&AccessMode::ReadWriteMany);
             if !abilities.shares_on_a_node() && !volume.existing.iter().any(shared) {
                 ground.lacks(Need::Shared, "does not report SINGLE_NODE_MULTI_WRITER");
+            }
+            if !volume.existing.iter().any(|volume| volume.offers(&[AccessMode::ReadWriteMany])) {
+                let none = "the driver has no CreateVolume, and no `existing` volume has `ReadWriteMany`";
+                ground.lacks(Need::SharedByNodes, none);
             }
         }
     }
@@ -240,19 +251,28 @@ mod tests {
         let manifest = Manifest::parse(&text, Path::new("driver.toml")).unwrap();
         let mut ground = Ground::default();
         ground_of_existing(&mut ground, &manifest, &Abilities::default());
-        let needs = [Need::Filesystem, Need::Block, Need::Shared, Need::TwoVolumes, Need::FsTypes];
+        let needs = [
+            Need::Filesystem,
+            Need::Block,
+            Need::Shared,
+            Need::SharedByNodes,
+            Need::TwoVolumes,
+            Need::FsTypes,
+        ];
         needs.into_iter().filter(|need| !ground.has(*need)).collect()
     }
 
     #[test]
     fn driver_without_create_volume_has_the_existing_volumes_of_its_manifest() {
-        use Need::{Block, Filesystem, FsTypes, Shared, TwoVolumes};
+        use Need::{Block, Filesystem, FsTypes, Shared, SharedByNodes, TwoVolumes};
         let shared = "existing = [{ handle = \"a\", access_modes = [\"ReadWriteMany\"] }]";
+        let once = "existing = [{ handle = \"a\", access_modes = [\"ReadWriteOnce\"] }]";
         for (lines, lacking) in [
-            ("", vec![Filesystem, Block, Shared, TwoVolumes, FsTypes]),
+            ("", vec![Filesystem, Block, Shared, SharedByNodes, TwoVolumes, FsTypes]),
             ("existing = [\"a\"]", vec![Block, Shared, TwoVolumes]),
             ("existing = [\"a\", \"b\"]", vec![Block, Shared]),
             ("existing = [\"a\", \"b\"]\nblock = true\nfile_system = false", vec![Filesystem, Shared]),
+            (once, vec![Block, Shared, SharedByNodes, TwoVolumes]),
             (shared, vec![Block, TwoVolumes]),
         ] {
             assert_eq!(lacking_of_existing(lines), lacking, "{lines}");
