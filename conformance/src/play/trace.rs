@@ -2,7 +2,7 @@
 //! player's own lines for the scenario, its steps and its restarts.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contracts::event::{
@@ -24,8 +24,8 @@ const LINES_BEFORE_KILL: usize = 8;
 #[derive(Debug)]
 pub(super) struct Log {
     journal: Journal,
-    /// The run's directories by the device of their file system.
-    device_paths: BTreeMap<String, String>,
+    /// The mounts of the run's directories.
+    directories: Vec<observe::Mount>,
     lines: Vec<PlayerLine>,
     /// When each pod was added, or its node started again.
     added: BTreeMap<String, Duration>,
@@ -47,16 +47,12 @@ struct PlayerLine {
 
 impl Log {
     pub(super) fn new(journal: Journal, layout: &Layout) -> Self {
-        let mut device_paths = BTreeMap::new();
-        for path in [layout.state(), layout.root()] {
-            if let Ok(found) = std::fs::metadata(path) {
-                let device = observe::Device::from_raw(found.dev()).to_string();
-                device_paths.insert(device, path.display().to_string());
-            }
-        }
+        // Without the table of mounts, roots stay as the kernel names them.
+        let mut directories = observe::snapshot().unwrap_or_default();
+        directories.retain(|mount| [layout.state(), layout.root()].contains(&mount.target.as_path()));
         Self {
             journal,
-            device_paths,
+            directories,
             lines: Vec::new(),
             added: BTreeMap::new(),
             removed: BTreeMap::new(),
@@ -128,11 +124,14 @@ impl Log {
 
     /// The root of a mount: as a path, if it is in one of the run's directories, and as the kernel names it if not.
     fn resolved(&self, root: &str, device: &str) -> String {
-        match self.device_paths.get(device) {
-            Some(directory) if root == "/" => directory.clone(),
-            Some(directory) => format!("{directory}{root}"),
-            None => root.to_owned(),
-        }
+        let below = |directory: &observe::Mount| {
+            let is_there = directory.dev.to_string() == device;
+            let below = Path::new(root).strip_prefix(&directory.root).ok().filter(|_| is_there)?;
+            // Without a slash at its end where nothing is below.
+            let path: PathBuf = directory.target.iter().chain(below.iter()).collect();
+            Some(path.display().to_string())
+        };
+        self.directories.iter().find_map(below).unwrap_or_else(|| root.to_owned())
     }
 
     /// The whole trace: every line numbered, masked and in the symbols of the recordings.
