@@ -45,7 +45,7 @@ pub(super) struct Poll {
 impl Poll {
     pub(super) fn start() -> Result<Poll, ObserveError> {
         let mut table = Table::open()?;
-        let known = by_id(table.read()?);
+        let known = by_id(table.read()?, &BTreeMap::new());
         Ok(Poll { table, known })
     }
 
@@ -55,15 +55,24 @@ impl Poll {
 
     pub(super) fn drain(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
         // Read without asking whether it changed: poll is silent about propagation.
-        let now = by_id(self.table.read()?);
+        let now = by_id(self.table.read()?, &self.known);
         let events = difference(&self.known, &now);
         self.known = now;
         Ok(events)
     }
 }
 
-fn by_id(table: Vec<Mount>) -> BTreeMap<MountId, Mount> {
-    table.into_iter().map(|mount| (mount.id, super::with_rdev(mount))).collect()
+/// The mounts of a table by their ids. The device that a mount is stays what it was when the mount was new: to look at the
+/// target again would show the file below, where the mount is gone by then.
+fn by_id(table: Vec<Mount>, known: &BTreeMap<MountId, Mount>) -> BTreeMap<MountId, Mount> {
+    let complete = |mut mount: Mount| {
+        match known.get(&mount.id).filter(|known| same_mount(known, &mount)) {
+            Some(known) => mount.rdev = known.rdev,
+            None => mount = super::with_rdev(mount),
+        }
+        (mount.id, mount)
+    };
+    table.into_iter().map(complete).collect()
 }
 
 /// The events between two tables: detached (youngest first), then moved and changed, then attached.
@@ -102,4 +111,24 @@ fn same_mount(a: &Mount, b: &Mount) -> bool {
 
 fn event(kind: MountEventKind, mount: &Mount) -> MountEvent {
     MountEvent { kind, id: mount.id, pid: 0, mount: Some(mount.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Device;
+    use super::*;
+
+    #[test]
+    fn device_of_a_mount_stays_when_its_target_is_looked_at_after_the_end_of_the_mount() {
+        let target = tempfile::NamedTempFile::new().unwrap();
+        let line = format!("37 1 0:5 /loop3 {} rw - devtmpfs udev rw\n", target.path().display());
+        let mut mount = mountinfo::parse(line.as_bytes()).unwrap().remove(0);
+        mount.rdev = Some(Device::from_raw(0x703));
+        let known = BTreeMap::from([(mount.id, mount)]);
+        let now = by_id(mountinfo::parse(line.as_bytes()).unwrap(), &known);
+        assert_eq!(difference(&known, &now), []);
+        // One that is new is looked at.
+        let new = by_id(mountinfo::parse(line.as_bytes()).unwrap(), &BTreeMap::new());
+        assert!(new.values().all(|mount| mount.rdev.is_none()));
+    }
 }
