@@ -358,10 +358,11 @@ impl Journal {
                 abandoned: outcome.abandoned,
                 unreadable: outcome.unreadable,
             };
+            let changed = state.own.accept();
             // A call that was abandoned goes on.
             let touched = match outcome.abandoned {
                 true => Vec::new(),
-                false => state.touched(&flight, &end),
+                false => state.touched(&flight, &end, changed),
             };
             if let Some(around) = &flight.around {
                 let began = around.lines() - state.forgotten;
@@ -375,7 +376,6 @@ impl Journal {
             state.look_at_context(&end.method, &end.resp);
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
             state.push(Event::RpcEnd(end));
-            state.own.accept();
         });
     }
 

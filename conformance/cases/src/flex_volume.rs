@@ -46,7 +46,7 @@ async fn program_mounts_and_unmounts_its_volume(cx: &mut Cx) -> Result {
         .await
 }
 
-/// The driver of a read-only FlexVolume is told so, and mounts it read-only.
+/// A read-only FlexVolume is mounted read-only: its driver gets the option for it.
 ///
 /// Kubernetes, FlexVolume: `kubernetes.io/readwrite` is `ro` or `rw`.
 #[case(needs = [])]

@@ -190,6 +190,10 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     ground
 }
 
+/// The needs of a case that volumes satisfy, whether they are created or exist.
+const OF_VOLUMES: [Need; 6] =
+    [Need::Filesystem, Need::Block, Need::Shared, Need::SharedByNodes, Need::TwoVolumes, Need::FsTypes];
+
 /// The needs that the manifest's existing volumes satisfy, for a driver without CreateVolume.
 fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abilities) {
     if abilities.creates() {
@@ -200,15 +204,7 @@ fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abil
     let unsaid = "the driver has no CreateVolume, and the manifest does not say what `existing` volumes are";
     match volume.existing.len() {
         0 => {
-            let needs = [
-                Need::Filesystem,
-                Need::Block,
-                Need::Shared,
-                Need::SharedByNodes,
-                Need::TwoVolumes,
-                Need::FsTypes,
-            ];
-            needs.into_iter().for_each(|need| ground.lacks(need, none));
+            OF_VOLUMES.into_iter().for_each(|need| ground.lacks(need, none));
         }
         count => {
             if count == 1 {
@@ -251,15 +247,7 @@ mod tests {
         let manifest = Manifest::parse(&text, Path::new("driver.toml")).unwrap();
         let mut ground = Ground::default();
         ground_of_existing(&mut ground, &manifest, &Abilities::default());
-        let needs = [
-            Need::Filesystem,
-            Need::Block,
-            Need::Shared,
-            Need::SharedByNodes,
-            Need::TwoVolumes,
-            Need::FsTypes,
-        ];
-        needs.into_iter().filter(|need| !ground.has(*need)).collect()
+        OF_VOLUMES.into_iter().filter(|need| !ground.has(*need)).collect()
     }
 
     #[test]

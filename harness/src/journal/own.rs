@@ -87,22 +87,14 @@ impl Own {
         }
     }
 
-    /// What is a link now and was none, the topmost only. The node never puts a link in the place of what it made.
-    pub(super) fn linked(&self) -> Vec<PathBuf> {
-        let mut linked: Vec<PathBuf> = Vec::new();
-        for (path, _) in self.changes().into_iter().filter(|(_, how)| *how == Meddling::Link) {
-            if !linked.iter().any(|top| path.starts_with(top)) {
-                linked.push(path);
-            }
-        }
-        linked
-    }
-
     /// Takes what there is now as it is: what a call has done is judged with the call, and what a case does is its own.
-    pub(super) fn accept(&mut self) {
-        for (path, _) in self.changes() {
-            self.entries.remove(&path);
+    /// Returns the changes since the last call was answered.
+    pub(super) fn accept(&mut self) -> Vec<(PathBuf, Meddling)> {
+        let changes = self.changes();
+        for (path, _) in &changes {
+            self.entries.remove(path);
         }
+        changes
     }
 
     pub(super) fn has_suspects(&self) -> bool {
@@ -118,13 +110,8 @@ impl Own {
     pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<(Meddling, String)> {
         let is_due =
             |_: &PathBuf, change: &mut Change| !is_at_work || change.is_sure || change.seen.elapsed() > SOON;
-        let mut reported: Vec<(PathBuf, Meddling)> = Vec::new();
-        for (path, change) in self.suspects.extract_if(.., is_due) {
-            if !reported.iter().any(|(top, _)| path.starts_with(top)) {
-                reported.push((path, change.how));
-            }
-        }
-        reported.into_iter().map(|(path, how)| (how, path.display().to_string())).collect()
+        let due = self.suspects.extract_if(.., is_due).map(|(path, change)| (path, change.how));
+        topmost(due).into_iter().map(|(path, how)| (how, path.display().to_string())).collect()
     }
 
     fn changes(&self) -> Vec<(PathBuf, Meddling)> {
@@ -143,6 +130,17 @@ impl Own {
         }
         changes
     }
+}
+
+/// The changes that are not below another one. A directory comes before what is in it.
+pub(super) fn topmost(changes: impl IntoIterator<Item = (PathBuf, Meddling)>) -> Vec<(PathBuf, Meddling)> {
+    let mut kept: Vec<(PathBuf, Meddling)> = Vec::new();
+    for (path, how) in changes {
+        if !kept.iter().any(|(top, _)| path.starts_with(top)) {
+            kept.push((path, how));
+        }
+    }
+    kept
 }
 
 /// Whether a path below the node's root is one that the node makes for the volumes of a driver, outside of all volumes:

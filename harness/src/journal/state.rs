@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use contracts::csi::Request;
-use contracts::event::{Event, Lifecycle, Meddled, Role, RpcEnd, Touch, Touched, TraceLine};
+use contracts::event::{Event, Lifecycle, Meddled, Meddling, Role, RpcEnd, Touch, Touched, TraceLine};
 use contracts::witnessed::{self, Unexplained};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::around::{Appeared, Around, Asked, Others, Thing};
 use super::in_the_way::InTheWay;
 use super::kept::Kept;
 use super::kernel::Kernel;
-use super::own::Own;
+use super::own::{self, Own};
 use crate::loop_device::table;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
@@ -188,7 +188,13 @@ impl State {
         }
     }
 
-    pub(super) fn touched(&mut self, flight: &Flight, end: &RpcEnd) -> Vec<Touched> {
+    /// The touched paths around a call that has ended; `changed` are the changes of the node's own entries meanwhile.
+    pub(super) fn touched(
+        &mut self,
+        flight: &Flight,
+        end: &RpcEnd,
+        changed: Vec<(PathBuf, Meddling)>,
+    ) -> Vec<Touched> {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return Vec::new() };
         let is_mounted = self.kernel.is_mounted(&work.path);
         let others = self.others_at(&work.path);
@@ -205,15 +211,17 @@ impl State {
             Others::Elsewhere if touched.path == work.path => true,
             Others::Elsewhere | Others::Here => touched.path.ends_with("/vol_data.json"),
         });
-        touched.extend(self.linked_elsewhere(flight, end, meanwhile, &touched));
+        touched.extend(self.linked_elsewhere(flight, end, changed, meanwhile, &touched));
         touched
     }
 
-    /// What else of the node's became a link during a call, such as the directory of another volume.
+    /// The other entries of the node that became links during a call, such as the directory of another volume. The node never
+    /// puts a link in the place of what it made.
     fn linked_elsewhere(
         &self,
         flight: &Flight,
         end: &RpcEnd,
+        changed: Vec<(PathBuf, Meddling)>,
         meanwhile: &[TraceLine],
         known: &[Touched],
     ) -> Vec<Touched> {
@@ -221,7 +229,8 @@ impl State {
         if self.is_by_hand || self.node_is_dead || meanwhile.iter().any(is_free) {
             return Vec::new();
         }
-        let linked = self.own.linked().into_iter().map(|path| path.to_string_lossy().into_owned());
+        let linked = own::topmost(changed.into_iter().filter(|(_, how)| *how == Meddling::Link));
+        let linked = linked.into_iter().map(|(path, _)| path.to_string_lossy().into_owned());
         let new = linked.filter(|path| !known.iter().any(|known| Path::new(path).starts_with(&known.path)));
         let touched = |path| Touched {
             method: flight.method.clone(),
@@ -260,7 +269,7 @@ impl State {
         }
         match !self.is_by_hand && !self.node_is_dead {
             true => self.own.compare(self.unexplained.abandoned_paths()),
-            false => self.own.accept(),
+            false => _ = self.own.accept(),
         }
     }
 }

@@ -74,7 +74,7 @@ fn parts(layout: &Layout) -> [(&'static str, &Path, u32); 2] {
 /// device numbers takes the directory of a volume that is mounted at a target for a plain one. Two mounts, since a driver in
 /// a pod has these directories so: it can rename nothing from one to the other.
 fn keep_in_memory(layout: &Layout, bytes: u64) -> Result<(), SandboxError> {
-    // Any place will do until its parts are opened. Nobody else can see it.
+    // It is unmounted again before anything else runs in the sandbox, so any place will do.
     let whole = layout.state();
     tmpfs(whole, bytes, "0700")?;
     let mut trees: Vec<(&Path, OwnedFd)> = Vec::new();

@@ -59,7 +59,7 @@ async fn refused_publish_leaves_nothing_at_the_target(cx: &mut Cx) -> Result {
     if right.is_ok() {
         return node.tear_down("web").await;
     }
-    // What was left would be in the way.
+    // A file that the refused call left at the target would be in the way of the teardown.
     node.unlink_if_there(&node.target("web"));
     drop(node.unpublish("web").await?);
     node.undo_stage().await

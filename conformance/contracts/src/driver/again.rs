@@ -179,7 +179,7 @@ impl Check for Repeated {
         match &line.event {
             Event::RpcStart(start) => self.started(start),
             Event::RpcEnd(end) => self.ended(end, report),
-            // Whoever removed the mount: a later call has to mount anew, which may fail.
+            // Once the mount is gone, by any process, a later call has to mount anew, which may fail.
             Event::MountDel(gone) => self.forget_ended(|(_, path)| *path == gone.target),
             Event::Process(edge) if edge.who == Role::Driver => self.forget_ended(|_| true),
             _ => {}
