@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, Lifecycle, TraceLine};
 use contracts::promise;
-use contracts::rule::books::text;
 use contracts::rule::{Judge, Violation, Witness};
 use contracts::{driver, manager, witnessed};
 use serde_json::Value;
@@ -158,7 +157,8 @@ pub(crate) fn volumes_on(root: &Path, driver: &str) -> BTreeSet<String> {
     let published = pods.map(|dir| dir.join("vol_data.json"));
     let handle = |path: PathBuf| {
         let data: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-        (text(&data, "driverName") == driver).then(|| text(&data, "volumeHandle").to_owned())
+        let text = |field: &str| data[field].as_str().unwrap_or_default();
+        (text("driverName") == driver).then(|| text("volumeHandle").to_owned())
     };
     staged.chain(mapped).chain(published).filter_map(handle).collect()
 }

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::event::{RpcEnd, RpcStart};
+use crate::json::{object, text};
 
 mod answer;
 
@@ -311,14 +312,6 @@ impl<'a> Response<'a> {
     pub fn node_id(self) -> &'a str {
         text(self.0, INFO_NODE_ID)
     }
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
-}
-
-fn object(value: &Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
 }
 
 /// A number of 64 bits, which JSON has as text.

@@ -10,7 +10,9 @@
 pub mod csi;
 pub mod driver;
 pub mod event;
+mod json;
 pub mod manager;
+pub mod object;
 pub mod promise;
 pub mod recording;
 pub mod rule;

@@ -14,9 +14,10 @@ use std::path::Path;
 
 use crate::csi::{PathField, Request};
 use crate::event::{
-    Actor, Edge, Effect, EffectKind, Event, Irregular, Lifecycle, Meddled, Mount, MountDel, ObjectKind,
-    OperationEdge, OperationName, ProcessEdge, Role, RpcEnd, TraceLine,
+    Actor, Edge, Effect, EffectKind, Event, Irregular, Lifecycle, Meddled, Mount, MountDel, OperationEdge,
+    OperationName, ProcessEdge, Role, RpcEnd, TraceLine,
 };
+use crate::object::PersistentVolume;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 use place::{is_above_contract, is_contract, is_mounted_by_drivers, volume_in};
@@ -206,8 +207,8 @@ impl Unexplained {
             },
             Event::Operation(edge) => self.operation(edge),
             Event::Process(edge) if edge.who == Role::Node => self.node(edge),
-            Event::Api(change) if change.kind == ObjectKind::Volume => {
-                if let Some(handle) = change.body["spec"]["csi"]["volumeHandle"].as_str() {
+            Event::Api(change) => {
+                if let Some(handle) = change.of().and_then(PersistentVolume::csi_handle) {
                     self.handles.entry(change.object.clone()).or_default().insert(handle.to_owned());
                 }
             }

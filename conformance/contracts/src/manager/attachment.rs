@@ -2,37 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use crate::event::{ApiChange, Client, Event, ObjectKind, TraceLine, Verb};
-use crate::rule::books::text;
+use crate::event::{ApiChange, Client, Event, TraceLine, Verb};
+use crate::object::{ApiObject, Attachment, CsiDriver, Node, PersistentVolume};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::damage::is_unidentifiable;
 use super::staging::handle;
 
-const ATTACHMENT: ObjectKind = ObjectKind::Attachment;
-
-/// The persistent volume of a handle, if the trace has its object.
-pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
-}
-
 /// Whether a volume must be attached; false if the trace does not show it.
 pub(super) fn must_be_attached(books: &Books, volume: &str) -> bool {
-    let Some((_, body)) = persistent_volume(books, volume) else { return false };
-    let driver = text(&body["spec"]["csi"], "driver");
-    books
-        .object(ObjectKind::CsiDriver, driver)
-        .is_some_and(|driver| driver["spec"]["attachRequired"] != false)
+    let Some((_, volume)) = books.persistent_volume(volume) else { return false };
+    books.object(volume.driver()).is_some_and(CsiDriver::requires_attach)
 }
 
 fn is_attached(books: &Books, volume: &str) -> bool {
-    let Some((name, _)) = persistent_volume(books, volume) else { return false };
-    books.objects_of(ATTACHMENT).any(|(_, body)| {
-        body["spec"]["source"]["persistentVolumeName"] == name && body["status"]["attached"] == true
-    })
+    let Some((name, _)) = books.persistent_volume(volume) else { return false };
+    books.attachments(name).any(|(_, attachment)| attachment.is_attached())
 }
 
 pub(super) fn is_in_use(books: &Books, volume: &str) -> bool {
@@ -51,16 +36,14 @@ pub(super) fn is_attached_to_node(books: &Books, volume: &str) -> bool {
 }
 
 fn listed_as_attached(books: &Books) -> impl Iterator<Item = &str> {
-    let lists = books.objects_of(ObjectKind::Node).map(|(_, node)| &node["status"]["volumesAttached"]);
-    let listed = lists.flat_map(|list| list.as_array().into_iter().flatten());
-    listed.filter_map(|listed| handle(text(listed, "name")))
+    let listed = books.objects().flat_map(|(_, node): (_, Node)| node.volumes_attached());
+    listed.filter_map(handle)
 }
 
 /// Whether only one pod may have a volume at a time.
 pub(super) fn is_for_one_pod(books: &Books, volume: &str) -> bool {
-    let modes = persistent_volume(books, volume).map(|(_, body)| &body["spec"]["accessModes"]);
-    let modes = modes.and_then(Value::as_array);
-    modes.is_some_and(|modes| modes.len() == 1 && modes[0] == "ReadWriteOncePod")
+    let volume = books.persistent_volume(volume);
+    volume.is_some_and(|(_, volume)| volume.access_modes().eq(["ReadWriteOncePod"]))
 }
 
 /// The volume that a stage or publish is about to begin for.
@@ -110,13 +93,8 @@ pub(super) static IN_USE_UNTIL_UNSTAGED: Rule = Rule {
 };
 
 fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(ApiChange { body, .. }) = change_of(line, ObjectKind::Node, |change| change.by == Client::Node)
-    else {
-        return;
-    };
-    let Some(listed) = body["status"]["volumesInUse"].as_array() else { return };
-    let gone =
-        books.in_use.iter().flatten().filter(|before| !listed.iter().any(|now| now == before.as_str()));
+    let Some(listed) = listed_by_node(line) else { return };
+    let gone = books.in_use.iter().flatten().filter(|before| !listed.contains(before.as_str()));
     for unique in gone {
         report.tried();
         // A volume that was detached by force is not kept by the node's `volumesInUse`.
@@ -134,11 +112,10 @@ pub fn may_be_here(books: &Books, volume: &str) -> bool {
     paths.any(|path| !is_unidentifiable(books, volume, path))
 }
 
-fn change_of(line: &TraceLine, kind: ObjectKind, so: impl Fn(&ApiChange) -> bool) -> Option<&ApiChange> {
-    match &line.event {
-        Event::Api(change) if change.kind == kind && so(change) => Some(change),
-        _ => None,
-    }
+/// The unique names in `volumesInUse`, if this line is a change of them by the node itself.
+fn listed_by_node(line: &TraceLine) -> Option<BTreeSet<&str>> {
+    let (change, node) = line.change_of::<Node>()?;
+    node.volumes_in_use().filter(|_| change.by == Client::Node)
 }
 
 pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
@@ -149,15 +126,10 @@ pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
 };
 
 fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(ApiChange { body, .. }) = change_of(line, ObjectKind::Node, |change| change.by == Client::Node)
-    else {
-        return;
-    };
-    let Some(list) = body["status"]["volumesInUse"].as_array().filter(|_| books.life > 0) else { return };
+    let Some(list) = listed_by_node(line).filter(|_| books.life > 0) else { return };
     report.tried();
     // A volume in the list is reported, even if an earlier life has put it there.
-    let listed =
-        |volume: &str| list.iter().filter_map(Value::as_str).any(|name| handle(name) == Some(volume));
+    let listed = |volume: &str| list.iter().any(|unique| handle(unique) == Some(volume));
     let in_books = |volume: &str| {
         let mut entries = books.actual.keys().filter_map(|key| key.strip_prefix("volume "));
         entries.any(|unique| handle(unique) == Some(volume))
@@ -179,7 +151,7 @@ pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     sentence: "the node creates and deletes no VolumeAttachment",
     witnesses: &[Witness::Api],
     check: Checked::Each(|_, line, report| {
-        let Some(change) = change_of(line, ATTACHMENT, |_| true) else { return };
+        let Some((change, _)) = line.change_of::<Attachment>() else { return };
         report.tried();
         if change.by == Client::Node && matches!(change.verb, Verb::Create | Verb::Delete) {
             report.broken("", "the node made or removed an attachment", change.object.as_str());
@@ -232,11 +204,11 @@ struct DetachedWhenUnused {
 
 impl Check for DetachedWhenUnused {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        if let Some(change) = change_of(line, ATTACHMENT, |_| true) {
-            self.take_deletion(books, change);
+        if let Some((change, attachment)) = line.change_of() {
+            self.take_deletion(books, change, attachment);
         }
-        if let Some(change) = change_of(line, ObjectKind::Node, |_| true) {
-            self.reported(books, change);
+        if let Some((_, node)) = line.change_of() {
+            self.reported(books, node);
         }
         let Event::RpcStart(start) = &line.event else { return };
         let volume = start.request().volume_id();
@@ -251,8 +223,8 @@ impl Check for DetachedWhenUnused {
 }
 
 impl DetachedWhenUnused {
-    fn take_deletion(&mut self, books: &Books, change: &ApiChange) {
-        if change.body["metadata"]["deletionTimestamp"].is_null() {
+    fn take_deletion(&mut self, books: &Books, change: &ApiChange, attachment: Attachment<'_>) {
+        if !attachment.is_being_deleted() {
             self.going.remove(&change.object);
             return;
         }
@@ -262,10 +234,9 @@ impl DetachedWhenUnused {
         }
     }
 
-    fn reported(&mut self, books: &Books, change: &ApiChange) {
-        let Some(listed) = change.body["status"]["volumesInUse"].as_array() else { return };
-        let listed: BTreeSet<&str> =
-            listed.iter().filter_map(Value::as_str).filter_map(|unique| handle(unique)).collect();
+    fn reported(&mut self, books: &Books, node: Node<'_>) {
+        let Some(listed) = node.volumes_in_use() else { return };
+        let listed: BTreeSet<&str> = listed.into_iter().filter_map(handle).collect();
         self.too_late.retain(|volume| listed.contains(volume.as_str()));
         let new = listed
             .into_iter()
@@ -279,11 +250,8 @@ impl DetachedWhenUnused {
     }
 
     fn is_going(&self, books: &Books, volume: &str) -> bool {
-        let Some((name, _)) = persistent_volume(books, volume) else { return false };
-        let mut attachments = books.objects_of(ATTACHMENT);
-        attachments.any(|(attachment, body)| {
-            body["spec"]["source"]["persistentVolumeName"] == name && self.going.contains(attachment)
-        })
+        let Some((name, _)) = books.persistent_volume(volume) else { return false };
+        books.attachments(name).any(|(attachment, _)| self.going.contains(attachment))
     }
 }
 
@@ -314,11 +282,11 @@ fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Rep
 
 /// The handle of the volume whose attachment a change is the first to end.
 fn deleted_handle<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
-    let known = books.object(ATTACHMENT, &change.object).filter(|_| change.kind == ATTACHMENT)?;
-    let is_marked = |body: &Value| !body["metadata"]["deletionTimestamp"].is_null();
-    let ends = change.verb == Verb::Delete || is_marked(&change.body);
-    let volume = books.object(ObjectKind::Volume, text(&known["spec"]["source"], "persistentVolumeName"))?;
-    (ends && !is_marked(known)).then(|| text(&volume["spec"]["csi"], "volumeHandle"))
+    let attachment: Attachment = change.of()?;
+    let known: Attachment = books.object(&change.object)?;
+    let ends = change.verb == Verb::Delete || attachment.is_being_deleted();
+    let volume: PersistentVolume = books.object(known.volume_name()?)?;
+    (ends && !known.is_being_deleted()).then(|| volume.handle())
 }
 
 pub(super) static ATTACHED_TO_ONE: Rule = Rule {
@@ -329,28 +297,21 @@ pub(super) static ATTACHED_TO_ONE: Rule = Rule {
 };
 
 fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != Verb::Delete) else { return };
+    let Some((change, attachment)) = line.change_of::<Attachment>() else { return };
     // An attachment that is being deleted is uncertain: its volume may be detached already.
-    let is_certain =
-        |body: &Value| body["status"]["attached"] == true && body["metadata"]["deletionTimestamp"].is_null();
-    if !is_certain(&change.body) {
+    let is_certain = |attachment: Attachment<'_>| attachment.is_attached() && !attachment.is_being_deleted();
+    if change.verb == Verb::Delete || !is_certain(attachment) {
         return;
     }
     report.tried();
-    let known = books.object(change.kind, &change.object).unwrap_or(&change.body);
-    let of = |body: &Value| {
-        let volume = text(&body["spec"]["source"], "persistentVolumeName").to_owned();
-        (volume, text(&body["spec"], "nodeName").to_owned())
-    };
-    let (volume, node) = of(known);
-    let shared = books.object(ObjectKind::Volume, &volume).is_none_or(|body| {
-        let modes = body["spec"]["accessModes"].as_array().into_iter().flatten();
-        modes.into_iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+    let known = books.object(&change.object).unwrap_or(attachment);
+    let Some(volume) = known.volume_name() else { return };
+    let shared = books.object(volume).is_none_or(|volume: PersistentVolume| {
+        volume.access_modes().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
     });
-    let elsewhere = books.objects_of(ATTACHMENT).any(|(name, body)| {
-        let (other, on) = of(body);
-        name != change.object && other == volume && on != node && is_certain(body)
-    });
+    let elsewhere = books
+        .attachments(volume)
+        .any(|(name, other)| name != change.object && other.node() != known.node() && is_certain(other));
     if elsewhere && !shared {
         report.broken("", "attached to two nodes", volume);
     }

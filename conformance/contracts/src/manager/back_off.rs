@@ -2,14 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use crate::event::{
-    ApiChange, Edge, Event, Lifecycle, ObjectKind, OperationEdge, OperationName, ProcessEdge, TraceLine,
-};
+use crate::event::{ApiChange, Edge, Event, Lifecycle, OperationEdge, OperationName, ProcessEdge, TraceLine};
+use crate::object::Claim;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-use super::attachment::persistent_volume;
 use super::staging::handle;
 
 pub(super) static LADDER: Rule = Rule {
@@ -21,8 +17,6 @@ pub(super) static LADDER: Rule = Rule {
 
 /// The longest wait, in milliseconds.
 const CAP_MS: f64 = 122_000.0;
-
-const CLAIM: ObjectKind = ObjectKind::Claim;
 
 /// The operation that grows a volume.
 const GROW: OperationName = OperationName::Expand;
@@ -37,6 +31,9 @@ struct Ladder {
 
 impl Check for Ladder {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Some((change, claim)) = line.change_of() {
+            self.claim_changed(books, change, claim);
+        }
         match &line.event {
             Event::Operation(edge) => self.operation(books, edge, line.t_ms, report),
             // A volume that is in neither book any more is a new one when it comes back.
@@ -50,7 +47,6 @@ impl Check for Ladder {
             // A registration ends the waits of the driver's operations, and a new node knows of none. The trace does
             // not name the driver of an operation, so every wait is forgotten.
             Event::Process(ProcessEdge { edge, .. }) if *edge != Lifecycle::Exit => self.failed.clear(),
-            Event::Api(change) if change.kind == CLAIM => self.claim_changed(books, change),
             _ => {}
         }
     }
@@ -58,11 +54,10 @@ impl Check for Ladder {
 
 impl Ladder {
     /// Records the volume of a claim that newly becomes `NodeResizePending`, or for another size.
-    fn claim_changed(&mut self, books: &Books, change: &ApiChange) {
-        let before = books.object(CLAIM, &change.object).and_then(pending_size);
-        let now = pending_size(&change.body);
-        let volume = change.body["spec"]["volumeName"].as_str();
-        if let Some(volume) = volume.filter(|_| now.is_some() && now != before) {
+    fn claim_changed(&mut self, books: &Books, change: &ApiChange, claim: Claim<'_>) {
+        let before = books.object(&change.object).and_then(Claim::pending_node_size);
+        let now = claim.pending_node_size();
+        if let Some(volume) = claim.volume_name().filter(|_| now.is_some() && now != before) {
             self.resize_pending.insert(volume.to_owned());
         }
     }
@@ -104,17 +99,10 @@ impl Ladder {
     }
 }
 
-/// The allocated size of a claim in `NodeResizePending`: the node has to expand its volume to that size.
-fn pending_size(claim: &Value) -> Option<&Value> {
-    let status = &claim["status"];
-    let is_pending = status["allocatedResourceStatuses"]["storage"] == "NodeResizePending";
-    is_pending.then(|| &status["allocatedResources"]["storage"])
-}
-
 /// The persistent volume that an operation expands, if the trace has its object.
 fn expanded<'a>(books: &'a Books, edge: &OperationEdge) -> Option<&'a str> {
     let volume = handle(&edge.volume).filter(|_| edge.name == GROW)?;
-    persistent_volume(books, volume).map(|(name, _)| name)
+    books.persistent_volume(volume).map(|(name, _)| name)
 }
 
 /// The entries of a volume in the books of the desired and of the actual state.
@@ -247,7 +235,7 @@ mod tests {
             "allocatedResources": {"storage": size},
         });
         let body = json!({"spec": {"volumeName": format!("pv-{volume}")}, "status": status});
-        format!("api update {CLAIM} default/{volume} controller {body}\n")
+        format!("api update PersistentVolumeClaim default/{volume} controller {body}\n")
     }
 
     #[test]

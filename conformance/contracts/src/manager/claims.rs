@@ -2,24 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use crate::csi::Request;
-use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine, Verb};
-use crate::rule::books::{Progress, text};
+use crate::event::{ApiChange, Client, Event, RpcStart, TraceLine, Verb};
+use crate::object::{ApiObject, Claim, Pod};
+use crate::rule::books::Progress;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
-
-/// The finalizer that keeps a claim while a pod uses it.
-const PROTECTION: &str = "kubernetes.io/pvc-protection";
-
-/// The persistent volume of a handle and the claim bound to it, if the trace has their objects.
-fn volume_and_claim<'a>(books: &'a Books, handle: &str) -> Option<(&'a Value, &'a Value)> {
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    let (name, volume) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle)?;
-    let mut claims = books.objects_of(ObjectKind::Claim);
-    let (_, claim) = claims.find(|(_, body)| body["spec"]["volumeName"] == name)?;
-    Some((volume, claim))
-}
 
 /// A stage or publish that is not the repetition of one that has worked.
 fn first_use<'a>(books: &Books, line: &'a TraceLine) -> Option<&'a RpcStart> {
@@ -33,14 +20,6 @@ fn first_use<'a>(books: &Books, line: &'a TraceLine) -> Option<&'a RpcStart> {
     done.is_none().then_some(start)
 }
 
-pub(super) fn is_deleting(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn is_protected(claim: &Value) -> bool {
-    claim["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == PROTECTION)
-}
-
 pub(super) static NOT_WHILE_GOING: Rule = Rule {
     id: "INV-030",
     sentence: "a claim that is being deleted and is protected by nothing is not mounted anew",
@@ -48,9 +27,9 @@ pub(super) static NOT_WHILE_GOING: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
         let handle = start.request().volume_id();
-        let Some((_, claim)) = volume_and_claim(books, handle) else { return };
+        let Some((_, claim)) = books.claim_of(handle) else { return };
         report.tried();
-        if is_deleting(claim) && !is_protected(claim) {
+        if claim.is_being_deleted() && !claim.is_protected() {
             report.broken(&start.method, "mounted for a claim that is being deleted", handle);
         }
     }),
@@ -63,13 +42,12 @@ pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
         let handle = start.request().volume_id();
-        let Some((_, claim)) = volume_and_claim(books, handle) else { return };
-        let phase = text(&claim["status"], "phase");
-        if phase.is_empty() {
+        let Some((_, claim)) = books.claim_of(handle) else { return };
+        if claim.phase().is_empty() {
             return;
         }
         report.tried();
-        if phase != "Bound" {
+        if !claim.is_bound() {
             report.broken(&start.method, "called for a claim that is not bound", handle);
         }
     }),
@@ -82,10 +60,10 @@ pub(super) static AS_IT_IS_MEANT: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
         let handle = start.request().volume_id();
-        let Some((volume, _)) = volume_and_claim(books, handle) else { return };
+        let volume = books.persistent_volume(handle).filter(|_| books.claim_of(handle).is_some());
+        let Some((_, volume)) = volume else { return };
         report.tried();
-        let is_block = volume["spec"]["volumeMode"] == "Block";
-        if start.request().capability().is_block() != is_block {
+        if start.request().capability().is_block() != volume.is_block() {
             report.broken(&start.method, "called with the other volume mode", handle);
         }
     }),
@@ -113,49 +91,23 @@ fn read_only_does_not_grow(books: &Books, line: &TraceLine, report: &mut Report)
     }
 }
 
-fn claim_change(line: &TraceLine) -> Option<&ApiChange> {
-    match &line.event {
-        Event::Api(change) if change.kind == ObjectKind::Claim && change.verb != Verb::Delete => Some(change),
-        _ => None,
-    }
-}
-
 pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
     id: "INV-065",
     sentence: "the capacity in a claim's status never decreases by the node's doing",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = claim_change(line).filter(|change| change.by == Client::Node) else { return };
-        let size = |body: &Value| bytes(text(&body["status"]["capacity"], "storage"));
-        let before = books.object(change.kind, &change.object).and_then(size);
-        let (Some(before), Some(after)) = (before, size(&change.body)) else { return };
+        let Some((change, claim)) = line.change_of::<Claim>() else { return };
+        if change.by != Client::Node || change.verb == Verb::Delete {
+            return;
+        }
+        let before = books.object(&change.object).and_then(Claim::capacity);
+        let (Some(before), Some(after)) = (before, claim.capacity()) else { return };
         report.tried();
         if after < before {
             report.broken("", "the capacity of a claim was lowered", change.object.as_str());
         }
     }),
 };
-
-/// A quantity of bytes, as far as sizes of claims go.
-pub(super) fn bytes(quantity: &str) -> Option<u64> {
-    const UNITS: &[(&str, u64)] = &[
-        ("Ki", 1 << 10),
-        ("Mi", 1 << 20),
-        ("Gi", 1 << 30),
-        ("Ti", 1 << 40),
-        ("Pi", 1 << 50),
-        ("Ei", 1 << 60),
-        ("k", 1_000),
-        ("M", 1_000_000),
-        ("G", 1_000_000_000),
-        ("T", 1_000_000_000_000),
-        ("P", 1_000_000_000_000_000),
-        ("E", 1_000_000_000_000_000_000),
-    ];
-    let unit = UNITS.iter().find_map(|(unit, size)| Some((quantity.strip_suffix(unit)?, *size)));
-    let (number, size) = unit.unwrap_or((quantity, 1));
-    number.parse::<u64>().ok()?.checked_mul(size)
-}
 
 pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
     id: "INV-081",
@@ -171,54 +123,51 @@ struct Protected(BTreeSet<(String, String)>);
 
 impl Check for Protected {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        let Event::Api(change) = &line.event else { return };
-        match change.kind {
-            ObjectKind::Pod => self.pod(books, change),
-            ObjectKind::Claim if change.verb != Verb::Delete => self.claim(books, change, report),
-            _ => {}
+        if let Some((change, pod)) = line.change_of() {
+            self.pod(books, change, pod);
+        }
+        if let Some((change, claim)) = line.change_of()
+            && change.verb != Verb::Delete
+        {
+            self.claim(books, change, claim, report);
         }
     }
 }
 
 impl Protected {
-    fn pod(&mut self, books: &Books, change: &ApiChange) {
+    fn pod(&mut self, books: &Books, change: &ApiChange, pod: Pod<'_>) {
         if change.verb == Verb::Delete {
             self.0.retain(|(pod, _)| *pod != change.object);
-        } else if !books.object(change.kind, &change.object).is_some_and(is_scheduled) {
-            let claims = claims_of(&change.object, &change.body).filter(|_| is_scheduled(&change.body));
-            let going = |claim: &String| books.object(ObjectKind::Claim, claim).is_some_and(is_deleting);
+        } else if !books.object(&change.object).is_some_and(Pod::is_scheduled) {
+            let claims = claims_of(&change.object, pod).filter(|_| pod.is_scheduled());
+            let going = |claim: &String| books.object(claim).is_some_and(Claim::is_being_deleted);
             self.0.extend(claims.filter(going).map(|claim| (change.object.clone(), claim)));
         }
     }
 
-    fn claim(&self, books: &Books, change: &ApiChange, report: &mut Report) {
-        if !books.object(change.kind, &change.object).is_some_and(is_protected) {
+    fn claim(&self, books: &Books, change: &ApiChange, claim: Claim<'_>, report: &mut Report) {
+        if !books.object(&change.object).is_some_and(Claim::is_protected) {
             return;
         }
         report.tried();
-        if !change.body["metadata"]["finalizers"].is_array() || is_protected(&change.body) {
+        if claim.finalizers().is_none() || claim.is_protected() {
             return;
         }
-        let uses = |(pod, body): (&str, &Value)| {
-            is_scheduled(body)
-                && claims_of(pod, body).any(|claim| claim == change.object)
-                && !self.0.contains(&(pod.to_owned(), change.object.clone()))
+        let uses = |(name, pod): (&str, Pod<'_>)| {
+            pod.is_scheduled()
+                && claims_of(name, pod).any(|claim| claim == change.object)
+                && !self.0.contains(&(name.to_owned(), change.object.clone()))
         };
-        if books.objects_of(ObjectKind::Pod).any(uses) {
+        if books.objects().any(uses) {
             report.broken("", "a claim lost its protection while a pod used it", change.object.as_str());
         }
     }
 }
 
-fn is_scheduled(pod: &Value) -> bool {
-    !text(&pod["spec"], "nodeName").is_empty()
-}
-
 /// The claims that a pod refers to, as the trace names them.
-fn claims_of<'a>(pod: &str, body: &'a Value) -> impl Iterator<Item = String> + use<'a> {
-    let namespace = pod.split_once('/').map_or("", |(namespace, _)| namespace).to_owned();
-    let claims = body["spec"]["claims"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    claims.map(move |claim| format!("{namespace}/{claim}"))
+fn claims_of(name: &str, pod: Pod<'_>) -> impl Iterator<Item = String> {
+    let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
+    pod.claims().map(move |claim| format!("{namespace}/{claim}"))
 }
 
 #[cfg(test)]

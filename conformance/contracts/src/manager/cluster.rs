@@ -10,17 +10,13 @@ pub(super) mod groups;
 pub(super) mod growth;
 pub(super) mod reclaim;
 
-use serde_json::Value;
-
-use super::claims::is_deleting;
-use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine};
+use crate::event::{ApiChange, Client, Event, RpcStart, TraceLine};
+use crate::object::{ApiObject, Claim, PersistentVolume};
 use crate::rule::Books;
-use crate::rule::books::text;
 
 /// The object of a volume that a provisioner has made, by the volume's handle.
-fn provisioned<'a>(books: &'a Books, handle: &str) -> Option<(&'a str, &'a Value)> {
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle && is_provisioned(body))
+fn provisioned<'a>(books: &'a Books, handle: &str) -> Option<(&'a str, PersistentVolume<'a>)> {
+    books.persistent_volumes(handle).find(|(_, volume)| volume.is_provisioned())
 }
 
 /// The start of a call, if this line is one of the method.
@@ -38,31 +34,14 @@ fn deleted<'a>(books: &'a Books, line: &TraceLine) -> Option<&'a str> {
     matches!(end.code.as_str(), "OK" | "NotFound").then(|| call.volume())
 }
 
-fn is_provisioned(volume: &Value) -> bool {
-    volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
-}
-
-fn handle(volume: &Value) -> &str {
-    text(&volume["spec"]["csi"], "volumeHandle")
-}
-
 /// The claim that a volume is bound to, unless it is gone or another claim has its name now.
-fn claim_of<'a>(books: &'a Books, volume: &Value) -> Option<&'a Value> {
-    let reference = &volume["spec"]["claimRef"];
-    let name = format!("{}/{}", text(reference, "namespace"), text(reference, "name"));
-    let claim = books.object(ObjectKind::Claim, &name)?;
-    (text(&claim["metadata"], "uid") == text(reference, "uid")).then_some(claim)
-}
-
-fn has_finalizer(object: &Value, finalizer: &str) -> bool {
-    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
-    finalizers.filter_map(Value::as_str).any(|held| held.starts_with(finalizer))
+fn bound_claim<'a>(books: &'a Books, volume: PersistentVolume<'_>) -> Option<Claim<'a>> {
+    let reference = volume.claim_reference();
+    let claim: Claim = books.object(&reference.name())?;
+    (claim.uid() == reference.uid()).then_some(claim)
 }
 
 /// The change, if this line is one that a controller made to an object of the kind.
-fn change_by_controller(line: &TraceLine, kind: ObjectKind) -> Option<&ApiChange> {
-    match &line.event {
-        Event::Api(change) if change.kind == kind && change.by == Client::Controller => Some(change),
-        _ => None,
-    }
+fn change_by_controller<'a, T: ApiObject<'a>>(line: &'a TraceLine) -> Option<(&'a ApiChange, T)> {
+    line.change_of().filter(|(change, _)| change.by == Client::Controller)
 }

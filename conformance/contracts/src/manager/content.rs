@@ -1,12 +1,11 @@
 //! The manager shows a pod only the files of its own volumes, and removes none of them.
 
 use crate::csi::Request;
-use crate::event::{Effect, EffectKind, Event, Mount, ObjectKind, TraceLine};
-use crate::rule::books::text;
+use crate::event::{Effect, EffectKind, Event, Mount, TraceLine};
+use crate::object::{CsiDriver, PersistentVolume};
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
-use super::attachment::persistent_volume;
 use super::staging::{handle, pod_and_handle};
 
 /// Effects that remove a path.
@@ -144,15 +143,13 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
 
 /// Whether the driver's fsGroupPolicy leaves a volume's files as they are; `false` if the trace does not have it.
 fn is_kept(books: &Books, volume: &str) -> bool {
-    let Some((_, body)) = persistent_volume(books, volume) else { return false };
-    let spec = &body["spec"];
-    let driver = books.object(ObjectKind::CsiDriver, text(&spec["csi"], "driver"));
-    match driver.map(|driver| text(&driver["spec"], "fsGroupPolicy")) {
+    let Some((_, volume)) = books.persistent_volume(volume) else { return false };
+    match books.object(volume.driver()).map(CsiDriver::fs_group_policy) {
         Some("None") => true,
         Some("ReadWriteOnceWithFSType") => {
-            let mut modes = spec["accessModes"].as_array().into_iter().flatten();
+            let mut modes = volume.access_modes();
             let one_writer = modes.any(|mode| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod");
-            text(&spec["csi"], "fsType").is_empty() || !one_writer
+            volume.fs_type().is_empty() || !one_writer
         }
         _ => false,
     }
@@ -200,10 +197,7 @@ pub(super) static LOCAL_IS_THE_USERS: Rule = Rule {
     witnesses: &[Witness::File, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(effect) = removal(line) else { return };
-        let named = books
-            .objects_of(ObjectKind::Volume)
-            .flat_map(|(_, body)| ["local", "hostPath"].map(|source| text(&body["spec"][source], "path")))
-            .filter(|path| !path.is_empty());
+        let named = books.objects().flat_map(|(_, volume): (_, PersistentVolume)| volume.host_paths());
         let mut named = named.peekable();
         if named.peek().is_none() {
             return;

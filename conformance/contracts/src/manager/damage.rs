@@ -7,14 +7,12 @@
 use crate::rule::Books;
 use crate::rule::place::Place;
 
-use super::attachment::persistent_volume;
-
 /// Whether the manager cannot identify a path: its record was damaged and no object names the volume; or the record
 /// is gone and nothing is mounted there, so nothing shows that a step was begun.
 pub(super) fn is_unidentifiable(books: &Books, volume: &str, path: &str) -> bool {
     let is_lost = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
     let is_lost_and_unmounted = || is_lost() && !books.mounts.contains_key(path);
-    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || is_lost_and_unmounted())
+    has_damaged_record(books, path) && (books.persistent_volume(volume).is_none() || is_lost_and_unmounted())
 }
 
 /// Whether the record of a path was damaged or lost.

@@ -3,32 +3,27 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use crate::event::{Event, ObjectKind, RpcStart, TraceLine, World};
-use crate::rule::books::text;
+use crate::event::{Event, RpcStart, TraceLine, World};
+use crate::object::{ApiObject, Node, Pod, Requirement};
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
-use super::attachment::persistent_volume;
 use super::staging::pod_and_handle;
 
-/// The claim that a volume is bound to: its `namespace/name` and its object.
-fn claim_of<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
-    let (name, _) = persistent_volume(books, volume)?;
-    books.objects_of(ObjectKind::Claim).find(|(_, body)| body["spec"]["volumeName"] == name)
+fn pod_of<'a>(books: &'a Books, uid: &str) -> Option<Pod<'a>> {
+    books.objects().map(|(_, pod)| pod).find(|pod: &Pod| pod.known_uid() == Some(uid))
 }
 
-fn pod_of<'a>(books: &'a Books, uid: &str) -> Option<&'a Value> {
-    books.objects_of(ObjectKind::Pod).map(|(_, body)| body).find(|body| body["metadata"]["uid"] == uid)
+/// Whether no container of a pod uses a volume that the pod refers to.
+fn is_unused(books: &Books, pod: &str, volume: &str) -> bool {
+    pod_of(books, pod).is_some_and(|pod| names_claim(books, pod.unused_claims(), volume))
 }
 
-/// Whether `field` of the pod's spec, a list of claims in the trace such as `unused`, names the claim of a volume.
-fn lists_claim(books: &Books, pod: &str, field: &str, volume: &str) -> bool {
-    let Some((claim, _)) = claim_of(books, volume) else { return false };
+/// Whether the claim of a volume is one of these names.
+fn names_claim<'a>(books: &Books, mut names: impl Iterator<Item = &'a str>, volume: &str) -> bool {
+    let Some((claim, _)) = books.claim_of(volume) else { return false };
     let claim = claim.rsplit('/').next().unwrap_or(claim);
-    let listed = pod_of(books, pod).and_then(|body| body["spec"][field].as_array());
-    listed.into_iter().flatten().any(|name| name == claim)
+    names.any(|name| name == claim)
 }
 
 /// A NodePublishVolume call, with the UID of the pod that it is for.
@@ -47,7 +42,7 @@ pub(super) static USED_VOLUMES_ONLY: Rule = Rule {
             && pod_of(books, pod).is_some()
         {
             report.tried();
-            if lists_claim(books, pod, "unused", start.request().volume_id()) {
+            if is_unused(books, pod, start.request().volume_id()) {
                 report.broken(
                     &start.method,
                     "published for a pod that does not use it",
@@ -59,7 +54,7 @@ pub(super) static USED_VOLUMES_ONLY: Rule = Rule {
             && let Some((pod, volume)) = pod_and_handle(&change.key)
             && change.world == World::Desired
             && !change.to.is_empty()
-            && lists_claim(books, pod, "unused", volume)
+            && is_unused(books, pod, volume)
         {
             report.broken("", "wanted for a pod that does not use it", change.key.as_str());
         }
@@ -73,11 +68,12 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some((start, pod)) = published_for(line) else { return };
         let volume = start.request().volume_id();
-        let owners =
-            claim_of(books, volume).and_then(|(_, claim)| claim["metadata"]["ownerReferences"].as_array());
-        let Some(owners) = owners.filter(|_| lists_claim(books, pod, "ephemeral", volume)) else { return };
+        let is_ephemeral =
+            pod_of(books, pod).is_some_and(|pod| names_claim(books, pod.ephemeral_claims(), volume));
+        let owners = books.claim_of(volume).and_then(|(_, claim)| claim.owners());
+        let Some(mut owners) = owners.filter(|_| is_ephemeral) else { return };
         report.tried();
-        if !owners.iter().any(|owner| owner["uid"] == pod && owner["controller"] == true) {
+        if !owners.any(|owner| owner.uid() == Some(pod) && owner.is_controller()) {
             report.broken(&start.method, "published from a claim of another owner", volume);
         }
     }),
@@ -105,31 +101,29 @@ fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
 
 /// Whether the node reaches a volume; `None` if the trace does not show it.
 fn is_reached(books: &Books, volume: &str) -> Option<bool> {
-    let (_, body) = persistent_volume(books, volume)?;
-    let terms = body["spec"]["nodeAffinity"].as_array()?;
-    let mut nodes =
-        books.objects_of(ObjectKind::Node).filter_map(|(_, node)| node["metadata"]["labels"].as_object());
+    let (_, volume) = books.persistent_volume(volume)?;
+    let terms = volume.node_affinity()?;
+    let mut labels = books.objects().filter_map(|(_, node): (_, Node)| node.labels());
     // With more than one node the trace does not say on which the call was made.
-    let (node, None) = (nodes.next()?, nodes.next()) else { return None };
-    let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-    Some(matches(terms, &labels.collect()))
+    let (labels, None) = (labels.next()?, labels.next()) else { return None };
+    Some(matches(terms, &labels))
 }
 
 /// Whether the labels meet all requirements of at least one term. `Gt` and `Lt`, which compare numbers, always count
 /// as met.
-fn matches(terms: &[Value], labels: &BTreeMap<&str, &str>) -> bool {
-    let is_met = |requirement: &Value| {
-        let label = labels.get(text(requirement, "key"));
-        let mut values = requirement["values"].as_array().into_iter().flatten();
-        match text(requirement, "operator") {
-            "In" => label.is_some_and(|label| values.any(|value| value == label)),
-            "NotIn" => label.is_none_or(|label| values.all(|value| value != label)),
+fn matches<'a>(mut terms: impl Iterator<Item = Vec<Requirement<'a>>>, labels: &BTreeMap<&str, &str>) -> bool {
+    let is_met = |requirement: &Requirement<'_>| {
+        let label = labels.get(requirement.key());
+        let mut values = requirement.values();
+        match requirement.operator() {
+            "In" => label.is_some_and(|label| values.any(|value| value == *label)),
+            "NotIn" => label.is_none_or(|label| values.all(|value| value != *label)),
             "Exists" => label.is_some(),
             "DoesNotExist" => label.is_none(),
             _ => true,
         }
     };
-    terms.iter().filter_map(Value::as_array).any(|term| !term.is_empty() && term.iter().all(is_met))
+    terms.any(|term| !term.is_empty() && term.iter().all(is_met))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Paths: one for each volume, the target is the driver's, and records are kept until the volume is undone.
 
 use crate::csi::Request;
-use crate::event::{Effect, EffectKind, Event, ObjectKind, RpcStart, TraceLine};
+use crate::event::{Effect, EffectKind, Event, RpcStart, TraceLine};
+use crate::object::PersistentVolume;
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
 
@@ -153,7 +154,7 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
 /// was called.
 fn unidentifiable_directories(books: &Books) -> Vec<&str> {
     let of_no_object = |dir: &&str| match Place::of(&format!("{dir}/mount")) {
-        Some(Place::Target(of)) => books.object(ObjectKind::Volume, of.inner).is_none(),
+        Some(Place::Target(of)) => books.object::<PersistentVolume>(of.inner).is_none(),
         _ => false,
     };
     let damaged = books.damaged.iter().map(|record| parent(record)).filter(of_no_object);

@@ -1,9 +1,8 @@
 //! The manager's requests repeat the volume's own values, the same ones each time, and leave none empty.
 
-use serde_json::{Map, Value};
-
 use crate::csi::{PathField, Request, VOLUME_ID};
-use crate::event::{Event, ObjectKind, RpcStart, TraceLine};
+use crate::event::{Event, RpcStart, TraceLine};
+use crate::object::SecretReference;
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
@@ -20,12 +19,9 @@ pub(super) static CONTEXT_IS_THE_VOLUMES: Rule = Rule {
 fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
     let volume = start.request().volume_id();
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
-        return;
-    };
+    let Some((_, object)) = books.persistent_volume(volume) else { return };
     report.tried();
-    let own = object(&body["spec"]["csi"]["volumeAttributes"]);
+    let own = object.attributes();
     let mut sent = start.request().volume_context();
     sent.retain(|key, _| !key.starts_with(ADDED) || own.contains_key(key));
     if sent != own {
@@ -43,14 +39,10 @@ pub(super) static PUBLISH_CONTEXT_IS_THE_ATTACHMENTS: Rule = Rule {
 fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
     let volume = start.request().volume_id();
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    let Some((name, _)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
-        return;
-    };
+    let Some((name, _)) = books.persistent_volume(volume) else { return };
     report.tried();
-    let mut attachments = books.objects_of(ObjectKind::Attachment);
-    let of_it = attachments.find(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name);
-    let metadata = of_it.map(|(_, body)| object(&body["status"]["attachmentMetadata"])).unwrap_or_default();
+    let attachment = books.attachments(name).next();
+    let metadata = attachment.map(|(_, attachment)| attachment.metadata()).unwrap_or_default();
     if start.request().publish_context() != metadata {
         report.broken(&start.method, "publish_context is not the attachment's metadata", volume);
     }
@@ -65,10 +57,6 @@ fn with_context(line: &TraceLine) -> Option<&RpcStart> {
         }
         _ => None,
     }
-}
-
-fn object(value: &Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
 }
 
 pub(super) static SAME_CAPABILITY: Rule = Rule {
@@ -194,25 +182,22 @@ pub(super) static SECRETS_WHERE_THEY_BELONG: Rule = Rule {
 
 fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let named = match start.method.as_str() {
-        "NodeStageVolume" => "nodeStageSecretRef",
-        "NodePublishVolume" => "nodePublishSecretRef",
-        "NodeExpandVolume" => "nodeExpandSecretRef",
+    let reference = match start.method.as_str() {
+        "NodeStageVolume" => SecretReference::NodeStage,
+        "NodePublishVolume" => SecretReference::NodePublish,
+        "NodeExpandVolume" => SecretReference::NodeExpand,
         _ => return,
     };
     let volume = start.request().volume_id();
-    let mut volumes = books.objects_of(ObjectKind::Volume);
-    let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
-        return;
-    };
+    let Some((_, object)) = books.persistent_volume(volume) else { return };
     // A trace without references to secrets cannot be judged.
-    let Some(named) = body["spec"]["csi"].get(named) else { return };
+    let Some(is_named) = object.names_secret(reference) else { return };
     report.tried();
     // Service account tokens are sent as secrets too, without any reference.
     let sent = start.request().secret_keys().any(|key| !key.ends_with("serviceAccount.tokens"));
-    match (named.is_null(), sent) {
-        (true, true) => report.broken(&start.method, "sent a secret that is not for this call", volume),
-        (false, false) => report.broken(&start.method, "sent without its secret", volume),
+    match (is_named, sent) {
+        (false, true) => report.broken(&start.method, "sent a secret that is not for this call", volume),
+        (true, false) => report.broken(&start.method, "sent without its secret", volume),
         _ => {}
     }
 }

@@ -4,6 +4,7 @@
 //! has not happened; one whose outcome is unknown may have.
 
 mod index;
+mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +13,8 @@ use serde_json::Value;
 use super::place::Place;
 use crate::csi::Request;
 use crate::event::{
-    Actor, ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind,
-    OperationEdge, ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, Verb, World,
+    Actor, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind, OperationEdge,
+    ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, World,
 };
 use index::{Flights, Paths};
 
@@ -68,11 +69,6 @@ impl Call {
     pub fn staging(&self) -> &str {
         self.request().staging_path()
     }
-}
-
-/// A string field of a JSON object; empty where it is none.
-pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }
 
 /// The state of one volume on this node.
@@ -134,7 +130,7 @@ pub struct Books {
     /// Volumes that were taken by force from a node that was lost, and that it has not begun to use again.
     pub forced: BTreeSet<String>,
     /// The API objects that the trace has, by kind and name.
-    pub objects: BTreeMap<(ObjectKind, String), Value>,
+    objects: BTreeMap<(ObjectKind, String), Value>,
     /// The UIDs of pods by their names, of those that are gone, too.
     pub uids: BTreeMap<String, String>,
     /// The number of lives of the node's process that have ended.
@@ -225,30 +221,6 @@ impl Books {
     /// The volumes that were ever asked for at a path, as their staging path or a target.
     pub fn volumes_at<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a Volume)> + 'a {
         self.asked_at.volumes(path).filter_map(|volume| Some((volume, self.volumes.get(volume)?)))
-    }
-
-    pub fn object(&self, kind: ObjectKind, name: &str) -> Option<&Value> {
-        self.objects.get(&(kind, name.to_owned()))
-    }
-
-    /// All API objects of a kind.
-    pub fn objects_of(&self, kind: ObjectKind) -> impl Iterator<Item = (&str, &Value)> {
-        self.objects
-            .iter()
-            .filter(move |((of, _), _)| *of == kind)
-            .map(|((_, name), body)| (name.as_str(), body))
-    }
-
-    /// Whether a node is out of service, or has not been ready: then detaching may be forced.
-    pub fn any_node_is_lost(&self) -> bool {
-        self.objects_of(ObjectKind::Node).any(|(_, node)| {
-            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            taints.into_iter().any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
-                || conditions
-                    .into_iter()
-                    .any(|condition| condition["type"] == "Ready" && condition["status"] != "True")
-        })
     }
 
     /// The UID of a pod's name; any other text is taken for a UID.
@@ -458,38 +430,6 @@ impl Books {
         }
     }
 
-    fn api(&mut self, change: &ApiChange) {
-        let key = (change.kind, change.object.clone());
-        if change.kind == ObjectKind::Attachment
-            && !change.body["metadata"]["deletionTimestamp"].is_null()
-            && self.any_node_is_lost()
-        {
-            // A deletion is not taken back: the volume counts as detached, although the driver is called later.
-            let volume = text(&change.body["spec"]["source"], "persistentVolumeName");
-            let volume = self.object(ObjectKind::Volume, volume);
-            let handle = volume.map(|volume| text(&volume["spec"]["csi"], "volumeHandle").to_owned());
-            self.forced.extend(handle);
-        }
-        if change.verb == Verb::Delete {
-            self.objects.remove(&key);
-            return;
-        }
-        if change.kind == ObjectKind::Node
-            && let Some(volumes) = volumes_in_use(&change.body)
-        {
-            self.in_use = Some(volumes);
-        }
-        let uid = text(&change.body["metadata"], "uid");
-        if change.kind == ObjectKind::Pod && !uid.is_empty() {
-            let name = change.object.rsplit('/').next().unwrap_or(&change.object);
-            self.uids.insert(name.to_owned(), uid.to_owned());
-        }
-        match self.objects.get_mut(&key) {
-            Some(known) => merge(known, &change.body),
-            None => _ = self.objects.insert(key, change.body.clone()),
-        }
-    }
-
     /// A node that ended has lost its memory: the calls in flight, and which steps were done for certain.
     fn process(&mut self, edge: &ProcessEdge) {
         if edge.who != Role::Node {
@@ -546,22 +486,4 @@ fn done(before: Option<Progress>, code: &str, heard: bool) -> Option<Progress> {
 /// The progress of a step after an attempt to undo it: a failed one may have undone a part.
 fn undone(before: Option<Progress>, worked: bool) -> Option<Progress> {
     if worked { None } else { before.map(|_| Progress::Uncertain) }
-}
-
-/// The list in a node's status, if the change carries one.
-fn volumes_in_use(body: &Value) -> Option<BTreeSet<String>> {
-    let listed = body["status"]["volumesInUse"].as_array()?;
-    Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-}
-
-/// Merges the changed fields of an object: maps are merged, lists and plain values are replaced.
-fn merge(known: &mut Value, change: &Value) {
-    match (known, change) {
-        (Value::Object(known), Value::Object(change)) => {
-            for (field, value) in change {
-                merge(known.entry(field.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (known, change) => *known = change.clone(),
-    }
 }

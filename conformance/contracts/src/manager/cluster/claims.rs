@@ -1,44 +1,28 @@
 //! Claims and the volumes that they are bound to.
 
-use serde_json::Value;
-
-use super::{change_by_controller, claim_of, has_finalizer, is_deleting, is_provisioned};
-use crate::event::{ObjectKind, Verb};
-use crate::rule::books::text;
+use super::{bound_claim, change_by_controller};
+use crate::event::Verb;
+use crate::object::{ApiObject, Claim, PersistentVolume, Pod};
 use crate::rule::{Checked, Rule, Witness};
-
-/// The finalizer that keeps a persistent volume while a claim is bound to it.
-const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-
-fn is_bound(claim: &Value) -> bool {
-    text(&claim["status"], "phase") == "Bound"
-}
 
 pub(in super::super) static RESERVED_BEFORE_BOUND: Rule = Rule {
     id: "INV-087",
     sentence: "a claim becomes bound only when its volume is bound to it, and keeps that volume",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = change_by_controller(line, ObjectKind::Claim) else { return };
-        let before = books.object(ObjectKind::Claim, &change.object);
-        if !is_bound(&change.body) {
+        let Some((change, claim)) = change_by_controller::<Claim>(line) else { return };
+        let before: Option<Claim> = books.object(&change.object);
+        if !claim.is_bound() {
             return;
         }
-        let name = text(&change.body["spec"], "volumeName");
-        let Some(volume) = books.object(ObjectKind::Volume, name).filter(|volume| is_provisioned(volume))
-        else {
-            return;
-        };
+        let volume = claim.volume_name().and_then(|name| books.object::<PersistentVolume>(name));
+        let Some(volume) = volume.filter(|volume| volume.is_provisioned()) else { return };
         report.tried();
-        let uid = text(&change.body["metadata"], "uid");
-        match before.filter(|before| is_bound(before) && text(&before["metadata"], "uid") == uid) {
-            None if text(&volume["spec"]["claimRef"], "uid") != uid => {
+        match before.filter(|before| before.is_bound() && before.uid() == claim.uid()) {
+            None if volume.claim_reference().uid() != claim.uid() || !volume.is_bound() => {
                 report.broken("", "a claim was bound before its volume was", change.object.as_str());
             }
-            None if text(&volume["status"], "phase") != "Bound" => {
-                report.broken("", "a claim was bound before its volume was", change.object.as_str());
-            }
-            Some(before) if text(&before["spec"], "volumeName") != name => {
+            Some(before) if before.volume_name() != claim.volume_name() => {
                 report.broken("", "a bound claim was given another volume", change.object.as_str());
             }
             _ => {}
@@ -51,14 +35,14 @@ pub(in super::super) static ONE_CLAIM_A_VOLUME: Rule = Rule {
     sentence: "a volume that was bound to a claim is bound to no other: it may have the other's data",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
-        let Some(before) = books.object(ObjectKind::Volume, &change.object) else { return };
-        let (before, after) = (&before["spec"]["claimRef"], &change.body["spec"]["claimRef"]);
-        if text(before, "uid").is_empty() || change.verb == Verb::Delete {
+        let Some((change, after)) = change_by_controller::<PersistentVolume>(line) else { return };
+        let Some(before) = books.object::<PersistentVolume>(&change.object) else { return };
+        let [before, after] = [before, after].map(|volume| volume.claim_reference().uid());
+        if before.is_empty() || change.verb == Verb::Delete {
             return;
         }
         report.tried();
-        if text(before, "uid") != text(after, "uid") {
+        if before != after {
             report.broken("", "a volume was given to a second claim", change.object.as_str());
         }
     }),
@@ -69,15 +53,15 @@ pub(in super::super) static PROTECTED_WHILE_BOUND: Rule = Rule {
     sentence: "a volume's object keeps its protection while a claim is bound to it",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
-        let Some(before) = books.object(ObjectKind::Volume, &change.object) else { return };
-        let was_protected = is_provisioned(before) && has_finalizer(before, VOLUME_PROTECTION);
-        if !was_protected || !is_deleting(before) || change.verb == Verb::Delete {
+        let Some((change, after)) = change_by_controller::<PersistentVolume>(line) else { return };
+        let Some(before) = books.object::<PersistentVolume>(&change.object) else { return };
+        let was_protected = before.is_provisioned() && before.is_protected();
+        if !was_protected || !before.is_being_deleted() || change.verb == Verb::Delete {
             return;
         }
         report.tried();
-        let is_held = text(&before["status"], "phase") == "Bound" && claim_of(books, before).is_some();
-        if is_held && !has_finalizer(&change.body, VOLUME_PROTECTION) {
+        let is_held = before.is_bound() && bound_claim(books, before).is_some();
+        if is_held && !after.is_protected() {
             report.broken("", "a volume lost its protection while a claim was bound to it", &change.object);
         }
     }),
@@ -88,16 +72,15 @@ pub(in super::super) static COLLECTED_WITH_ITS_POD: Rule = Rule {
     sentence: "a claim that was made for a pod is not deleted by a controller while that pod is there",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = change_by_controller(line, ObjectKind::Claim) else { return };
-        let Some(before) = books.object(ObjectKind::Claim, &change.object) else { return };
-        if is_deleting(before) || change.verb != Verb::Delete && !is_deleting(&change.body) {
+        let Some((change, after)) = change_by_controller::<Claim>(line) else { return };
+        let Some(before) = books.object::<Claim>(&change.object) else { return };
+        if before.is_being_deleted() || change.verb != Verb::Delete && !after.is_being_deleted() {
             return;
         }
-        let owners = before["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        let Some(owner) = owners.into_iter().find(|owner| owner["controller"] == true) else { return };
+        let mut owners = before.owners().into_iter().flatten();
+        let Some(owner) = owners.find(|owner| owner.is_controller()) else { return };
         report.tried();
-        let mut pods = books.objects_of(ObjectKind::Pod);
-        if pods.any(|(_, pod)| pod["metadata"]["uid"] == owner["uid"]) {
+        if books.objects::<Pod>().any(|(_, pod)| pod.known_uid() == owner.uid()) {
             report.broken("", "a pod's own claim was deleted before the pod was gone", &change.object);
         }
     }),

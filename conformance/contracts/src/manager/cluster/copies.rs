@@ -2,23 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use super::contents::{Contents, PendingRestores, is_marked_as_being_created, is_new_deletion};
-use super::{change_by_controller, handle, started};
-use crate::event::{Event, ObjectKind, TraceLine, Verb};
-use crate::rule::books::text;
+use super::contents::{
+    PendingRestores, content_of, judge_content_deletion, judge_snapshot_deletion, newly_deleted,
+};
+use super::{change_by_controller, started};
+use crate::event::{Event, TraceLine, Verb};
+use crate::object::{ApiObject, Claim, Content, PersistentVolume, Snapshot, SnapshotContent};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// The beginning of the names that a snapshotter asks for; the rest is the identity of a snapshot.
 const NAME: &str = "snapshot-";
-/// On a content: the driver was asked for it, and its answer is not known.
-const BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
-/// On a content: the driver may have the snapshot.
-const CONTENT: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
-
-const CONTENTS: Contents =
-    Contents { kind: ObjectKind::SnapshotContent, reference: "volumeSnapshotRef", handle: "snapshotHandle" };
 
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     id: "INV-097",
@@ -27,9 +20,9 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "CreateSnapshot") else { return };
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
-        let Some((name, body)) = CONTENTS.find(books, uid) else { return };
+        let Some((name, content)) = content_of::<SnapshotContent>(books, uid) else { return };
         report.tried();
-        if !is_marked_as_being_created(body, BEING_CREATED, CONTENT) {
+        if !content.is_announced() {
             report.broken(&start.method, "asked for a snapshot that is written nowhere", name);
         }
     }),
@@ -77,7 +70,7 @@ impl Check for Taken {
             }
             Event::Api(change) if change.verb == Verb::Delete => {
                 let cause = "the content of a snapshot was gone before the snapshot";
-                CONTENTS.judge_content_deletion(books, change, &self.taken, cause, report);
+                judge_content_deletion::<SnapshotContent>(books, change, &self.taken, cause, report);
             }
             _ => {}
         }
@@ -97,14 +90,15 @@ struct NotWhileRestored(PendingRestores);
 impl Check for NotWhileRestored {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Api(change) if is_new_deletion(books, change, ObjectKind::Snapshot) => {
-                let uid = text(&change.body["metadata"], "uid").to_owned();
-                self.0.insert(uid, restored(books, &change.object));
+            Event::Api(change) => {
+                if let Some(snapshot) = newly_deleted::<Snapshot>(books, change) {
+                    self.0.insert(snapshot.uid().to_owned(), restored(books, &change.object));
+                }
             }
             Event::RpcStart(start) if start.method == "DeleteSnapshot" => {
                 let call = (start.method.as_str(), start.request().snapshot_id());
                 let cause = "deleted while a claim was made from it";
-                CONTENTS.judge_snapshot_deletion(books, call, &self.0, cause, report);
+                judge_snapshot_deletion::<SnapshotContent>(books, call, &self.0, cause, report);
             }
             _ => {}
         }
@@ -114,15 +108,13 @@ impl Check for NotWhileRestored {
 /// The claims that are being made from a snapshot, with their identities.
 pub(super) fn restored(books: &Books, snapshot: &str) -> BTreeSet<(String, String)> {
     let Some((namespace, name)) = snapshot.split_once('/') else { return BTreeSet::new() };
-    let from = |(claim, body): &(&str, &Value)| {
-        let source = &body["spec"]["dataSource"];
-        claim.split_once('/').is_some_and(|(of, _)| of == namespace)
-            && text(source, "kind") == "VolumeSnapshot"
-            && text(source, "name") == name
-            && text(&body["status"], "phase") == "Pending"
+    let from = |(object, claim): &(&str, Claim)| {
+        object.split_once('/').is_some_and(|(of, _)| of == namespace)
+            && claim.source_snapshot() == Some(name)
+            && claim.is_pending()
     };
-    let claims = books.objects_of(ObjectKind::Claim).filter(from);
-    claims.map(|(name, body)| (name.to_owned(), text(&body["metadata"], "uid").to_owned())).collect()
+    let claims = books.objects().filter(from);
+    claims.map(|(name, claim)| (name.to_owned(), claim.uid().to_owned())).collect()
 }
 
 pub(in super::super) static SOURCE_IS_KEPT: Rule = Rule {
@@ -130,13 +122,13 @@ pub(in super::super) static SOURCE_IS_KEPT: Rule = Rule {
     sentence: "a claim is not gone while a snapshot or a clone of its volume is being made",
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = change_by_controller(line, ObjectKind::Claim) else { return };
+        let Some((change, _)) = change_by_controller::<Claim>(line) else { return };
         if change.verb != Verb::Delete {
             return;
         }
-        let Some(claim) = books.object(ObjectKind::Claim, &change.object) else { return };
-        let volume = books.object(ObjectKind::Volume, text(&claim["spec"], "volumeName"));
-        let Some(handle) = volume.map(handle).filter(|handle| !handle.is_empty()) else { return };
+        let volume = books.object(&change.object).and_then(Claim::volume_name);
+        let volume = volume.and_then(|name| books.object(name)).map(PersistentVolume::handle);
+        let Some(handle) = volume.filter(|handle| !handle.is_empty()) else { return };
         report.tried();
         let copies = |method: &str| matches!(method, "CreateVolume" | "CreateSnapshot");
         let mut calls = books.calls.values().filter(|call| copies(&call.method));
@@ -151,6 +143,9 @@ mod tests {
     use super::*;
     use crate::rule::script::{breaks, keeps};
 
+    const BEING_CREATED: &str = SnapshotContent::BEING_CREATED;
+    const PROTECTION: &str = SnapshotContent::PROTECTION;
+
     fn content(change: &str) -> String {
         format!("api update VolumeSnapshotContent c controller {change}\n")
     }
@@ -164,7 +159,7 @@ mod tests {
     #[test]
     fn snapshot_is_announced_before_it_is_taken() {
         let rule = &ANNOUNCED_BEFORE_TAKEN;
-        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{CONTENT}\"]}}}}"));
+        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{PROTECTION}\"]}}}}"));
         let announced =
             content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
         keeps(rule, &[BOUND, &kept, &announced, TAKEN].concat(), &[]);

@@ -2,36 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use super::contents::{Contents, PendingRestores, is_marked_as_being_created, is_new_deletion};
+use super::contents::{
+    PendingRestores, content_of, judge_content_deletion, judge_snapshot_deletion, newly_deleted,
+};
 use super::copies::restored;
 use super::started;
-use crate::event::{Event, ObjectKind, RpcEnd, TraceLine, Verb};
-use crate::rule::books::text;
+use crate::event::{Event, RpcEnd, TraceLine, Verb};
+use crate::object::{ApiObject, Content, GroupSnapshot, GroupSnapshotContent, Snapshot};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// The beginning of the names that a group snapshotter asks for; the rest is the identity of a group snapshot.
 const NAME: &str = "groupsnapshot-";
-/// On a content: the driver was asked for it, and its answer is not known.
-const BEING_CREATED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
-/// On a content: the driver may have the group.
-const CONTENT: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
 
 const CREATE: &str = "CreateVolumeGroupSnapshot";
 const DELETE: &str = "DeleteVolumeGroupSnapshot";
-
-const CONTENTS: Contents = Contents {
-    kind: ObjectKind::GroupSnapshotContent,
-    reference: "volumeGroupSnapshotRef",
-    handle: "volumeGroupSnapshotHandle",
-};
 
 /// The identity of the group snapshot that a call is for.
 fn uid<'a>(books: &'a Books, end: &RpcEnd) -> Option<&'a str> {
     let call = books.calls.get(&end.id).filter(|call| call.method == CREATE)?;
     let uid = call.request().name().strip_prefix(NAME)?;
-    CONTENTS.find(books, uid).map(|_| uid)
+    content_of::<GroupSnapshotContent>(books, uid).map(|_| uid)
 }
 
 pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
@@ -41,9 +31,9 @@ pub(in super::super) static ANNOUNCED_BEFORE_TAKEN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, CREATE) else { return };
         let Some(uid) = start.request().name().strip_prefix(NAME) else { return };
-        let Some((name, body)) = CONTENTS.find(books, uid) else { return };
+        let Some((name, content)) = content_of::<GroupSnapshotContent>(books, uid) else { return };
         report.tried();
-        if !is_marked_as_being_created(body, BEING_CREATED, CONTENT) {
+        if !content.is_announced() {
             report.broken(&start.method, "asked for a group snapshot that is written nowhere", name);
         }
     }),
@@ -74,7 +64,7 @@ impl Check for Taken {
             }
             Event::Api(change) if change.verb == Verb::Delete => {
                 let cause = "the content of a group snapshot was gone before the group";
-                CONTENTS.judge_content_deletion(books, change, &self.0, cause, report);
+                judge_content_deletion::<GroupSnapshotContent>(books, change, &self.0, cause, report);
             }
             _ => {}
         }
@@ -123,15 +113,17 @@ struct NotWhileRestored(PendingRestores);
 impl Check for NotWhileRestored {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Api(change) if is_new_deletion(books, change, ObjectKind::GroupSnapshot) => {
-                let uid = text(&change.body["metadata"], "uid").to_owned();
-                let claims = members(books, &uid).flat_map(|member| restored(books, member)).collect();
-                self.0.insert(uid, claims);
+            Event::Api(change) => {
+                if let Some(group) = newly_deleted::<GroupSnapshot>(books, change) {
+                    let members = members(books, group.uid());
+                    let claims = members.flat_map(|member| restored(books, member)).collect();
+                    self.0.insert(group.uid().to_owned(), claims);
+                }
             }
             Event::RpcStart(start) if start.method == DELETE => {
                 let call = (start.method.as_str(), start.request().group_id());
                 let cause = "deleted while a claim was made from one of its snapshots";
-                CONTENTS.judge_snapshot_deletion(books, call, &self.0, cause, report);
+                judge_snapshot_deletion::<GroupSnapshotContent>(books, call, &self.0, cause, report);
             }
             _ => {}
         }
@@ -140,17 +132,19 @@ impl Check for NotWhileRestored {
 
 /// The snapshots of a group.
 fn members<'a>(books: &'a Books, group: &str) -> impl Iterator<Item = &'a str> {
-    let is_member = move |(_, body): &(&str, &Value)| {
-        let owners = body["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        owners.into_iter().any(|owner| owner["uid"] == group)
+    let is_member = move |(_, snapshot): &(&str, Snapshot)| {
+        snapshot.owners().into_iter().flatten().any(|owner| owner.uid() == Some(group))
     };
-    books.objects_of(ObjectKind::Snapshot).filter(is_member).map(|(name, _)| name)
+    books.objects().filter(is_member).map(|(name, _)| name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rule::script::{breaks, keeps, passes_over};
+
+    const BEING_CREATED: &str = GroupSnapshotContent::BEING_CREATED;
+    const PROTECTION: &str = GroupSnapshotContent::PROTECTION;
 
     fn content(change: &str) -> String {
         format!("api update VolumeGroupSnapshotContent c controller {change}\n")
@@ -165,7 +159,7 @@ mod tests {
     #[test]
     fn group_is_announced_before_it_is_taken() {
         let rule = &ANNOUNCED_BEFORE_TAKEN;
-        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{CONTENT}\"]}}}}"));
+        let kept = content(&format!("{{\"metadata\":{{\"finalizers\":[\"{PROTECTION}\"]}}}}"));
         let announced =
             content(&format!("{{\"metadata\":{{\"annotations\":{{\"{BEING_CREATED}\":\"yes\"}}}}}}"));
         keeps(rule, &[BOUND, &kept, &announced, TAKEN].concat(), &[]);

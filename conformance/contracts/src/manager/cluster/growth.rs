@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::super::claims::bytes;
-use super::{change_by_controller, claim_of, handle, is_provisioned, provisioned, started};
-use crate::event::{Event, ObjectKind, TraceLine, Verb};
-use crate::rule::books::{is_unknown, text};
+use super::{bound_claim, change_by_controller, provisioned, started};
+use crate::event::{Event, TraceLine, Verb};
+use crate::object::PersistentVolume;
+use crate::rule::books::is_unknown;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
@@ -17,19 +17,12 @@ pub(in super::super) static ALLOCATED_BEFORE_EXPANDED: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "ControllerExpandVolume") else { return };
         let volume = start.request().volume_id();
-        let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body)) else {
-            return;
-        };
+        let claim = provisioned(books, volume).and_then(|(_, volume)| bound_claim(books, volume));
+        let Some(claim) = claim else { return };
         let (Some(asked), _) = start.request().capacity_range() else { return };
-        let status = &claim["status"];
-        let allocated = match text(&status["allocatedResources"], "storage") {
-            "" => Some(0),
-            quantity => bytes(quantity),
-        };
-        let Some(allocated) = allocated else { return };
+        let Some(allocated) = claim.allocated_bytes() else { return };
         report.tried();
-        let progress = text(&status["allocatedResourceStatuses"], "storage");
-        if allocated < asked.cast_unsigned() || progress != "ControllerResizeInProgress" {
+        if allocated < asked.cast_unsigned() || !claim.is_controller_resizing() {
             report.broken(&start.method, "asked for a size that is written nowhere", volume);
         }
     }),
@@ -62,15 +55,14 @@ impl Check for Granted {
                 *known = size.max(*known);
             }
         }
-        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
-        if change.verb == Verb::Delete || !is_provisioned(&change.body) {
+        let Some((change, volume)) = change_by_controller::<PersistentVolume>(line) else { return };
+        if change.verb == Verb::Delete || !volume.is_provisioned() {
             return;
         }
-        let size = |body: &Value| bytes(text(&body["spec"]["capacity"], "storage"));
-        let Some(after) = size(&change.body) else { return };
-        let Some(granted) = self.0.get(handle(&change.body)) else { return };
+        let Some(after) = volume.capacity() else { return };
+        let Some(granted) = self.0.get(volume.handle()) else { return };
         report.tried();
-        let before = books.object(ObjectKind::Volume, &change.object).and_then(size);
+        let before = books.object(&change.object).and_then(PersistentVolume::capacity);
         if before.is_some_and(|before| after < before) {
             report.broken("", "the capacity of a volume was lowered", change.object.as_str());
         }
@@ -98,13 +90,11 @@ impl Check for Modified {
         match &line.event {
             Event::RpcStart(start) if start.method == "ControllerModifyVolume" => {
                 let volume = start.request().volume_id();
-                let Some(claim) = provisioned(books, volume).and_then(|(_, body)| claim_of(books, body))
-                else {
-                    return;
-                };
+                let claim = provisioned(books, volume).and_then(|(_, volume)| bound_claim(books, volume));
+                let Some(claim) = claim else { return };
                 report.tried();
                 let asked = start.request().mutable_parameters();
-                if text(&claim["status"]["modifyVolumeStatus"], "status") != "InProgress" {
+                if !claim.is_being_modified() {
                     report.broken(&start.method, "asked for a change that is written nowhere", volume);
                 }
                 if self.open.get(volume).is_some_and(|open| *open != asked) {

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::{
-    change_by_controller, claim_of, deleted, handle, has_finalizer, is_provisioned, provisioned, started,
-};
-use crate::event::{Event, ObjectKind, TraceLine, Verb};
-use crate::rule::books::text;
+use super::{bound_claim, change_by_controller, deleted, provisioned, started};
+use crate::event::{Event, TraceLine, Verb};
+use crate::object::{ApiObject, Attachment, Claim, PersistentVolume};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 /// The prefix of a volume's name in CreateVolume; the UID of a claim follows.
@@ -38,8 +34,7 @@ impl Check for Created {
         match &line.event {
             Event::RpcStart(start) if start.method == "CreateVolume" => {
                 let Some(uid) = start.request().name().strip_prefix(NAME_PREFIX) else { return };
-                let mut claims = books.objects_of(ObjectKind::Claim);
-                if claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid) {
+                if has_claim(books, uid) {
                     self.calls.insert(start.id, uid.to_owned());
                 }
             }
@@ -60,14 +55,16 @@ impl Check for Created {
 
     fn rest(&mut self, books: &Books, _: &Rest, report: &mut Report) {
         for (volume, uid) in &self.claims {
-            let mut claims = books.objects_of(ObjectKind::Claim);
-            let is_claimed = claims.any(|(_, claim)| text(&claim["metadata"], "uid") == uid);
-            let mut volumes = books.objects_of(ObjectKind::Volume);
-            if !is_claimed && !volumes.any(|(_, body)| handle(body) == volume) {
+            let mut objects = books.objects::<PersistentVolume>();
+            if !has_claim(books, uid) && !objects.any(|(_, object)| object.handle() == volume) {
                 report.broken("CreateVolume", NO_OBJECT, volume.as_str());
             }
         }
     }
+}
+
+fn has_claim(books: &Books, uid: &str) -> bool {
+    books.objects::<Claim>().any(|(_, claim)| claim.uid() == uid)
 }
 
 pub(in super::super) static DELETED_WHEN_RELEASED: Rule = Rule {
@@ -93,24 +90,23 @@ impl Attachments {
 
 impl Check for Attachments {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        if let Event::Api(change) = &line.event
-            && (change.kind, change.verb) == (ObjectKind::Attachment, Verb::Create)
+        if let Some((change, _)) = line.change_of::<Attachment>()
+            && change.verb == Verb::Create
         {
             self.0.insert(change.object.clone(), line.t_ms);
         }
         let Some(start) = started(line, "DeleteVolume") else { return };
         let volume = start.request().volume_id();
-        let Some((name, body)) = provisioned(books, volume) else { return };
+        let Some((name, object)) = provisioned(books, volume) else { return };
         report.tried();
-        if claim_of(books, body).is_some() {
+        if bound_claim(books, object).is_some() {
             report.broken(&start.method, "deleted while its claim existed", volume);
         }
-        if text(&body["spec"], "persistentVolumeReclaimPolicy") != "Delete" {
+        if !object.is_to_be_deleted() {
             report.broken(&start.method, "deleted although its reclaim policy is not Delete", volume);
         }
-        let mut attachments = books.objects_of(ObjectKind::Attachment);
-        let is_its = |body: &Value| body["spec"]["source"]["persistentVolumeName"] == name;
-        if attachments.any(|(object, body)| is_its(body) && self.is_known(object, books, line.t_ms)) {
+        let mut attachments = books.attachments(name);
+        if attachments.any(|(attachment, _)| self.is_known(attachment, books, line.t_ms)) {
             report.broken(&start.method, "deleted while it was attached", volume);
         }
     }
@@ -139,16 +135,15 @@ impl Check for Deleted {
         if let Some(is_deleted) = deleted(books, line).and_then(|volume| self.0.get_mut(volume)) {
             *is_deleted = true;
         }
-        let Some(change) = change_by_controller(line, ObjectKind::Volume) else { return };
-        let Some(body) = books.object(ObjectKind::Volume, &change.object) else { return };
-        let is_to_be_deleted = text(&body["spec"], "persistentVolumeReclaimPolicy") == "Delete";
-        if change.verb != Verb::Delete || !is_provisioned(body) || !is_to_be_deleted {
+        let Some((change, _)) = change_by_controller::<PersistentVolume>(line) else { return };
+        let Some(volume) = books.object::<PersistentVolume>(&change.object) else { return };
+        if change.verb != Verb::Delete || !volume.is_provisioned() || !volume.is_to_be_deleted() {
             return;
         }
-        let Some(is_deleted) = self.0.get(handle(body)) else { return };
+        let Some(is_deleted) = self.0.get(volume.handle()) else { return };
         report.tried();
         if !is_deleted {
-            report.broken("", "the PersistentVolume was deleted before its volume", handle(body));
+            report.broken("", "the PersistentVolume was deleted before its volume", volume.handle());
         }
     }
 }
@@ -160,17 +155,14 @@ pub(in super::super) static FINALIZERS_BEFORE_ATTACHED: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(start) = started(line, "ControllerPublishVolume") else { return };
         let volume = start.request().volume_id();
-        let Some((name, body)) = provisioned(books, volume) else { return };
-        let attachments = books.objects_of(ObjectKind::Attachment);
-        let mut own = attachments
-            .filter(|(_, other)| other["spec"]["source"]["persistentVolumeName"] == name)
-            .peekable();
+        let Some((name, object)) = provisioned(books, volume) else { return };
+        let mut own = books.attachments(name).peekable();
         // The attachment of another node is in that node's recording.
         if own.peek().is_none() {
             return;
         }
         report.tried();
-        if !has_finalizer(body, ATTACHER) || !own.any(|(_, own)| has_finalizer(own, ATTACHER)) {
+        if !object.has_finalizer(ATTACHER) || !own.any(|(_, own)| own.has_finalizer(ATTACHER)) {
             report.broken(&start.method, "attached before its objects had the attacher's finalizer", volume);
         }
     }),
