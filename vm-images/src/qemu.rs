@@ -405,7 +405,6 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     );
     let mut arguments: Vec<String> = [
         ["-M", "pc"],
-        ["-accel", boot.accelerator.argument()],
         ["-cpu", boot.accelerator.processor()],
         // One processor: with two, no test was faster under emulation, and some were ten times slower.
         ["-smp", "1"],
@@ -419,6 +418,7 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     .flatten()
     .map(|word| (*word).to_owned())
     .collect();
+    arguments.extend(boot.accelerator.arguments().iter().map(|word| (*word).to_owned()));
     arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     // The other disks come first: a case finds its own by its number.
     let disks =

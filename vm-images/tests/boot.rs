@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use vm_images::cache::Cache;
 use vm_images::initramfs::{Initramfs, TRANSPORT};
 use vm_images::kernel::KernelFiles;
@@ -20,6 +22,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 fn main() -> ExitCode {
     if std::process::id() == 1 {
         guest::main();
+    }
+    if std::env::args().nth(1).as_deref() == Some(COUNT) {
+        return count();
     }
     let mut arguments = Arguments::from_args();
     // An emulated guest takes a processor of its own.
@@ -48,9 +53,13 @@ struct Prepared {
 
 type Test = fn(&Boot, &Path);
 
-const TESTS: [(&str, Test); 4] = [
+/// The argument of this binary for counting, in a guest.
+const COUNT: &str = "count";
+
+const TESTS: [(&str, Test); 5] = [
     ("programs_run_and_files_travel", |boot, _| programs_run_and_files_travel(boot)),
     ("panic_ends_the_guest_at_once_and_is_named", |boot, _| panic_ends_the_guest_at_once_and_is_named(boot)),
+    ("guest_has_no_time_without_its_emulator", |boot, _| guest_has_no_time_without_its_emulator(boot)),
     ("guest_comes_back_from_its_snapshot", guest_comes_back_from_its_snapshot),
     ("unwanted_guest_is_not_waited_for", |boot, _| unwanted_guest_is_not_waited_for(boot)),
 ];
@@ -126,6 +135,58 @@ fn panic_ends_the_guest_at_once_and_is_named(boot: &Boot) {
     let _ = guest.put("/proc/sysrq-trigger", b"c", 0o644);
     let error = guest.hear(WITHIN, &patient).expect_err("the guest is dead");
     assert!(error.to_string().contains("panic"), "{error}");
+}
+
+/// A busy machine lets its emulators wait. A program in the guest that has a time limit must not lose any of it.
+fn guest_has_no_time_without_its_emulator(boot: &Boot) {
+    let (mut guest, _) = Guest::boot(boot, WITHIN, &patient).expect("the guest comes up");
+    let emulator = Pid::from_raw(child_of_this_process());
+    let argv = ["/init", COUNT].map(str::to_owned).into();
+    guest.order(&Order::Run(Run { id: 1, argv, timeout_ms: 60_000, ..Run::default() })).expect("an order");
+    let mut said = String::new();
+    let (stop, mut has_waited) = (Duration::from_secs(5), false);
+    loop {
+        match guest.hear(WITHIN, &patient).expect("the guest sends a message") {
+            Told::Output { data, .. } => said.push_str(&data),
+            Told::Exit(_) => break,
+            other => panic!("{other:?}"),
+        }
+        if !has_waited {
+            signal::kill(emulator, Signal::SIGSTOP).expect("it runs");
+            std::thread::sleep(stop);
+            signal::kill(emulator, Signal::SIGCONT).expect("it is there");
+            has_waited = true;
+        }
+    }
+    let counted = said.lines().nth(1).and_then(|line| line.parse().ok()).map(Duration::from_millis);
+    let counted = counted.unwrap_or_else(|| panic!("{said}"));
+    println!("the guest counted for {} ms of its own time", counted.as_millis());
+    assert!(counted < stop, "{counted:?} in the guest, of which its emulator was stopped for {stop:?}");
+    guest.close().expect("power goes off");
+}
+
+/// The program in the guest: says that it begins, is busy for a while, and says how many milliseconds that took.
+fn count() -> ExitCode {
+    println!("begun");
+    let started = Instant::now();
+    for number in 0..2_000_000_u32 {
+        std::hint::black_box(number);
+    }
+    println!("{}", started.elapsed().as_millis());
+    ExitCode::SUCCESS
+}
+
+/// The only process that this one has started.
+fn child_of_this_process() -> i32 {
+    let parent = |process: &Path| {
+        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+        let (_, after_name) = stat.rsplit_once(") ")?;
+        after_name.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let child = processes.map(|entry| entry.path()).find(|path| parent(path) == Some(std::process::id()));
+    let child = child.expect("the emulator runs");
+    child.file_name().and_then(|pid| pid.to_str()?.parse().ok()).expect("a number")
 }
 
 fn guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {

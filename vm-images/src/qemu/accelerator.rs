@@ -28,10 +28,19 @@ pub struct Verdict {
 }
 
 impl Accelerator {
-    pub(super) fn argument(self) -> &'static str {
+    /// The emulator's arguments. An emulated guest has a clock that counts its instructions: on a busy machine it is slower as
+    /// a whole, and no time limit in it, of the kernel or of a driver, runs out for that.
+    pub(super) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Kvm => &["-accel", "kvm"],
+            Self::Tcg => &["-accel", "tcg,thread=single", "-icount", "shift=3,sleep=on"],
+        }
+    }
+
+    fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg => "tcg,thread=multi",
+            Self::Tcg => "tcg",
         }
     }
 
@@ -74,7 +83,7 @@ pub fn probe(boot: &Boot, remembered: &Path) -> Verdict {
         Err(error) => tcg(format!("a guest under KVM failed: {error}")),
     };
     // A verdict that cannot be kept is found again next time.
-    let _ = fs::write(remembered, format!("{key}\n{}\n{}\n", verdict.accelerator.argument(), verdict.reason));
+    let _ = fs::write(remembered, format!("{key}\n{}\n{}\n", verdict.accelerator.name(), verdict.reason));
     verdict
 }
 
