@@ -52,7 +52,7 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
     (&["--backing", "directory"], &["csi::order", "csi::paths"]),
     (&["--without", "online-expansion"], &["csi::claims", "csi::growth"]),
     // The snapshots of its groups are all that it takes.
-    (&["--without", "create-delete-snapshot"], &["csi::groups", "csi::snapshots"]),
+    (&["--without", "create-delete-snapshot"], &["csi::claims", "csi::groups", "csi::snapshots"]),
     (&["--max-volumes=1"], &["csi::copies", "csi::snapshots"]),
     (&["--max-volumes=2"], &["csi::load"]),
 ];

@@ -80,7 +80,7 @@ async fn snapshot_of_a_claim_is_restored(cx: &mut Cx) -> Result {
 ///
 /// CSI, CreateVolumeGroupSnapshot: the snapshots of a group are sources of new volumes; DeleteSnapshot: a snapshot of a
 /// group is deleted with its group only. Kubernetes, volume group snapshots.
-#[case(needs = [GroupSnapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+#[case(needs = [GroupSnapshots, Snapshots, Creates, Filesystem, Root, Persistent, TwoVolumes])]
 async fn group_snapshot_of_claims_is_restored(cx: &mut Cx) -> Result {
     let cluster = cx.cluster().await?;
     let (data, log) = (cluster.claim("data").bound().await?, cluster.claim("log").bound().await?);
