@@ -187,7 +187,7 @@ impl fmt::Display for Row {
         let aim = self.aim.map_or_else(String::new, |aim| aim.to_string());
         let verdict = self.verdict().map_or_else(String::new, |verdict| verdict.to_string());
         let line = format!(
-            "{:<43} {median:>12} {spread:>13} {:>6} {ratio:>6} {aim:>7} {verdict}",
+            "{:<43} {median:>15} {spread:>11} {:>6} {ratio:>6} {aim:>7} {verdict}",
             self.name,
             cell(self.floor)
         );
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn line_fits_a_hundred_columns() {
-        let row = Row::new("pod", "a".repeat(43), "lines/s", &[1234.5, 2345.6, 9999.0]);
+        let row = Row::new("pod", "a".repeat(43), "events/min", &[61_234.5, 70_345.6, 99_499.0]);
         let row = row.floor(&[999.5]).aim(Aim::RatioAtLeast(1.25));
         assert!(row.to_string().chars().count() <= 100, "{row}");
     }

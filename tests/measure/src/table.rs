@@ -21,7 +21,7 @@ pub(crate) fn of(report: &Report) -> String {
             let columns = ["median", "quartiles", "floor", "ratio", "aim"];
             let [median, spread, floor, ratio, aim] = columns;
             let _ =
-                writeln!(text, "\n{subject:<43} {median:>12} {spread:>13} {floor:>6} {ratio:>6} {aim:>7}");
+                writeln!(text, "\n{subject:<43} {median:>15} {spread:>11} {floor:>6} {ratio:>6} {aim:>7}");
         }
         let _ = writeln!(text, "{row}");
     }
