@@ -54,9 +54,9 @@ struct State {
 /// The part that expands volumes outside of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrownBy {
-    Nobody,
+    Nothing,
     /// A controller that leaves nothing to do on the node.
-    Others,
+    Controller,
 }
 
 /// The error that the toy fails with on order.
@@ -297,7 +297,7 @@ impl VolumePlugin for Toy {
     }
 
     fn expander(&self) -> Option<&dyn Expander> {
-        let grows_never = self.lock().grown_by == Some(GrownBy::Nobody);
+        let grows_never = self.lock().grown_by == Some(GrownBy::Nothing);
         (!grows_never).then_some(self as _)
     }
 }

@@ -326,7 +326,7 @@ async fn only_growing_fails_while_a_volume_is_smaller_than_it_should_be() {
 
 #[tokio::test(start_paused = true)]
 async fn volume_without_node_expansion_is_mounted_unchanged() {
-    for grown_by in [GrownBy::Nobody, GrownBy::Others] {
+    for grown_by in [GrownBy::Nothing, GrownBy::Controller] {
         let world = World::new().await;
         world.toy.set_grown_by(grown_by);
         world.volume("data");

@@ -85,7 +85,7 @@ fn expansion_request_has_the_path_and_the_earlier_failure() {
 fn only_what_can_grow_on_the_node_does() {
     let world = staged().mounted("data", "web").wants("data", "web", |wanted| wanted.size = Bytes(2));
     assert_eq!(planned_with(&world, Toy::default()).len(), 1);
-    for grown_by in [GrownBy::Others, GrownBy::Nobody] {
+    for grown_by in [GrownBy::Controller, GrownBy::Nothing] {
         let toy = Toy::default();
         toy.set_grown_by(grown_by);
         assert_eq!(planned_with(&world, toy).len(), 0, "{grown_by:?}");
