@@ -151,7 +151,7 @@ fn kill_at_each_moment(
     while killed < moments || !seen {
         tries += 1;
         assert!(
-            tries < 5 * moments + 10,
+            tries < 10 * moments + 10,
             "{role:?} killed {killed} times in {tries} runs; the test saw what it is about: {seen}"
         );
         let moment = at.next();
