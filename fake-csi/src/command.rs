@@ -156,6 +156,13 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// Abilities, each with one that goes with it: CSI couples the two, or nothing else could do the work.
+const COUPLED: &[(Ability, Ability)] = &[
+    (Ability::PublishUnpublish, Ability::PublishedNodes),
+    (Ability::VolumeStats, Ability::Condition),
+    (Ability::NodeExpand, Ability::OnlineExpansion),
+];
+
 async fn serve(serve: Serve) -> anyhow::Result<()> {
     let state = serve.state_dir.context("--state-dir is missing")?;
     std::fs::create_dir_all(&state).with_context(|| format!("cannot create `{}`", state.display()))?;
@@ -164,9 +171,10 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
     anyhow::ensure!(!serve.endpoint.is_empty(), "--endpoint is missing");
     anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");
     let mut without: BTreeSet<Ability> = serve.without.into_iter().collect();
-    if without.contains(&Ability::PublishUnpublish) {
-        // CSI couples the two.
-        without.insert(Ability::PublishedNodes);
+    for (lacking, also) in COUPLED {
+        if without.contains(lacking) {
+            without.insert(*also);
+        }
     }
     let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
     let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
