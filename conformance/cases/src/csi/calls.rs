@@ -424,9 +424,13 @@ async fn detach_without_a_node_is_ok(cx: &mut Cx) -> Result {
     let answer = cx.call("ControllerUnpublishVolume", json!({ "volumeId": cx.handle(&data) })).await?;
     answer.asked("without a node").is("DRV-034", &["OK"])?;
     if cx.controller_can("LIST_VOLUMES_PUBLISHED_NODES") {
-        let cause = "ControllerUnpublishVolume without a node answered OK, and ListVolumes says that the volume is published.";
-        let is_published = cx.published_nodes(&data).await?.iter().any(|nodes| !nodes.is_empty());
-        cx.keeps("DRV-034", "ControllerUnpublishVolume", !is_published, cause)?;
+        for (method, entry) in cx.entries_of(&data).await? {
+            let cause = format!(
+                "ControllerUnpublishVolume without a node answered OK, and {method} says that the volume is published."
+            );
+            let nodes = entry["status"]["publishedNodeIds"].as_array();
+            cx.keeps("DRV-034", "ControllerUnpublishVolume", nodes.is_none_or(Vec::is_empty), &cause)?;
+        }
     }
     if cx.controller_can("PUBLISH_READONLY") {
         // An attachment for writing that is still there is incompatible with this one.

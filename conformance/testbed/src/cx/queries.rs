@@ -61,29 +61,6 @@ impl Cx {
         (!parameters.is_empty()).then_some(request)
     }
 
-    /// The `publishedNodeIds` of a volume in ListVolumes; `None` if it does not list the volume.
-    #[track_caller]
-    pub fn published_nodes(&self, volume: &Volume) -> impl Future<Output = Result<Option<Vec<String>>>> {
-        let (id, caller) = (self.handle(volume), Location::caller());
-        async move {
-            self.shared.begin("asking the controller about all volumes", caller);
-            let mut pages = Pages::default();
-            loop {
-                let page = self.call("ListVolumes", json!({ "startingToken": pages.token() })).await?;
-                page.succeeds()?;
-                let found =
-                    page.list("/entries").iter().find(|entry| entry["volume"]["volumeId"] == json!(id));
-                if let Some(entry) = found {
-                    let nodes = entry["status"]["publishedNodeIds"].as_array().into_iter().flatten();
-                    return Ok(Some(nodes.filter_map(Value::as_str).map(str::to_owned).collect()));
-                }
-                if pages.follow(page.text("/nextToken")) != Ok(true) {
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
     /// The volume as ControllerGetVolume and ListVolumes describe it.
     #[track_caller]
     pub fn descriptions_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
