@@ -8,6 +8,8 @@ pub struct Layout {
     root: PathBuf,
     state: PathBuf,
     driver_state: PathBuf,
+    /// The roots of other nodes on the same kernel.
+    others: Vec<PathBuf>,
 }
 
 impl Layout {
@@ -20,23 +22,40 @@ impl Layout {
     /// A layout below two directories of the caller's.
     pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         let state = state.into();
-        Self { root: root.into(), driver_state: state.join("drv"), state }
+        Self { root: root.into(), driver_state: state.join("drv"), state, others: Vec::new() }
     }
 
     /// The layout of another node beside this one, in a directory of its own. Its driver has the same state, or one of
     /// its own.
     #[must_use]
     pub fn beside(&self, node: &str, shares_state: bool) -> Self {
-        let layout = Self::new(self.state.join(node).join("kubelet"), self.state.join(node));
-        match shares_state {
-            true => Self { driver_state: self.driver_state.clone(), ..layout },
-            false => layout,
+        let mut layout = Self::new(self.root_beside(node), self.state.join(node));
+        layout.others.push(self.root.clone());
+        if shares_state {
+            layout.driver_state.clone_from(&self.driver_state);
         }
+        layout
+    }
+
+    /// This layout on a kernel that it shares with a node of this name.
+    #[must_use]
+    pub fn with_other(mut self, node: &str) -> Self {
+        self.others.push(self.root_beside(node));
+        self
+    }
+
+    fn root_beside(&self, node: &str) -> PathBuf {
+        self.state.join(node).join("kubelet")
     }
 
     /// The node's root directory.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The roots of other nodes on the same kernel. A node of a cluster does not see the mounts below them.
+    pub fn other_roots(&self) -> &[PathBuf] {
+        &self.others
     }
 
     /// The harness's own directory beside the root.

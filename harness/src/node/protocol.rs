@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use api::Sensitive;
@@ -18,6 +19,8 @@ use super::{NodeOptions, Wanted};
 pub(super) struct Settings {
     pub(super) root: String,
     pub(super) state: String,
+    /// The roots of other nodes on the same kernel.
+    pub(super) other_roots: Vec<PathBuf>,
     pub(super) name: String,
     pub(super) client_style: ClientStyle,
     pub(super) status_period: Duration,
@@ -35,6 +38,7 @@ impl Settings {
         Self {
             root: options.layout.root().to_string_lossy().into_owned(),
             state: options.layout.state().to_string_lossy().into_owned(),
+            other_roots: options.layout.other_roots().to_vec(),
             name: options.name.clone(),
             client_style: options.client_style,
             status_period: options.status_period,

@@ -41,6 +41,8 @@ mod walk;
 pub struct LinuxHost {
     fence: fence::Fence,
     mounts: Arc<references::Mounts>,
+    /// The roots of other nodes on this kernel.
+    others: Arc<[PathBuf]>,
 }
 
 impl LinuxHost {
@@ -53,6 +55,12 @@ impl LinuxHost {
     /// ELOOP.
     pub fn of_node(root: &Path) -> Self {
         Self { fence: fence::Fence::around(root), ..Self::default() }
+    }
+
+    /// This machine without the mounts below the roots of other nodes: in a cluster each node has a machine of its own.
+    #[must_use]
+    pub fn beside(self, others: &[PathBuf]) -> Self {
+        Self { others: others.into(), ..self }
     }
 
     /// [`Self::new`] in the form that the manager takes.
@@ -121,7 +129,9 @@ impl Host for LinuxHost {
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let (mounts, path) = (Arc::clone(&self.mounts), path.to_owned());
-        blocking(move || references::references(&mounts, &path)).await
+        let mut found = blocking(move || references::references(&mounts, &path)).await?;
+        found.retain(|reference| !self.others.iter().any(|root| reference.starts_with(root)));
+        Ok(found)
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {

@@ -100,7 +100,7 @@ pub(crate) fn builder(
     cgroup: Option<Arc<Cgroup>>,
 ) -> Builder {
     let (manifest, logs) = (orders.manifest.clone(), orders.directory.clone());
-    Testbed::builder(journal, sandbox.layout(), manifest, logs)
+    Testbed::builder(journal, sandbox.layout().with_other(other_node::NAME), manifest, logs)
         .cgroup(cgroup)
         .cleaned_by(sandbox.ledger())
         .outlived(foreign.map(Foreign::ledger), foreign::tag(orders, sandbox))

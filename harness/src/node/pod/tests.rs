@@ -30,6 +30,7 @@ fn surroundings(api: &ApiServer) -> Surroundings {
     let settings = Settings {
         root: layout.root().to_string_lossy().into_owned(),
         state: layout.state().to_string_lossy().into_owned(),
+        other_roots: Vec::new(),
         name: NODE.to_owned(),
         client_style: ClientStyle::Kubelet,
         status_period: LATER,

@@ -176,6 +176,21 @@ fn references_are_the_other_mounts_of_the_same_directory() {
     });
 }
 
+#[test]
+fn mounts_below_the_root_of_another_node_are_no_references() {
+    on_the_kernel(async |ground| {
+        let (volume, other_root) = (ground.tmpfs("volume").await, ground.dir("node-2/kubelet").await);
+        for name in ["pod", "node-2/kubelet/pod", "node-2/kubelet-of-node-1/pod"] {
+            let target = ground.dir(name).await;
+            bind::mount(&*ground.host, &volume, &target, &MountOptions::default()).await.unwrap();
+        }
+        let host = LinuxHost::new().beside(&[other_root]);
+        let mut found = host.references(&volume).await.unwrap();
+        found.sort();
+        assert_eq!(found, [ground.path("node-2/kubelet-of-node-1/pod"), ground.path("pod")]);
+    });
+}
+
 /// Newer kernels find them without the table.
 #[test]
 fn references_equal_those_of_the_table() {
