@@ -31,7 +31,7 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
     // Directories are of no type that could be asked for.
     let fs_types = if arguments.contains(&"directory") { "" } else { "fs_types = [\"ext4\", \"xfs\"]\n" };
     let manifest = format!(
-        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\ninline = true\n{fs_types}",
+        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\nnodes = 2\n[volume]\ninline = true\n{fs_types}",
         quoted.join(", ")
     );
     let run = Volproof::new()
@@ -44,13 +44,17 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
 const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
     (&["--without", "volume-mount-group"], &["csi::group"]),
     (&["--without", "stage-unstage"], &["csi::order", "csi::fields", "csi::secrets"]),
-    (&["--without", "publish-unpublish"], &["csi::fields", "csi::secrets"]),
+    // Two nodes write to a volume that is staged and not attached.
+    (&["--without", "publish-unpublish"], &["csi::fields", "csi::nodes", "csi::secrets"]),
+    // Its volumes can be described one by one.
+    (&["--without", "list-volumes"], &["csi::calls", "csi::lists"]),
     (
         &["--without", "topology", "--without", "told-capacity"],
         &["csi::identity", "csi::capacity", "csi::fields"],
     ),
     (&["--backing", "directory"], &["csi::order", "csi::paths"]),
     (&["--without", "online-expansion"], &["csi::claims", "csi::growth"]),
+    (&["--without", "node-expand", "--without", "volume-stats"], &["csi::growth", "csi::calls"]),
     // The snapshots of its groups are all that it takes.
     (&["--without", "create-delete-snapshot"], &["csi::claims", "csi::groups", "csi::snapshots"]),
     (&["--max-volumes=1"], &["csi::copies", "csi::snapshots"]),

@@ -269,6 +269,25 @@ impl Node {
         self.order(Order::WaitIdle(pods, limit)).await.map(drop)
     }
 
+    /// Waits until no volume that is to be unstaged waits for its next attempt.
+    ///
+    /// # Errors
+    /// When one still does after `limit`: which.
+    pub async fn wait_unstaged(&self, limit: Duration) -> Result<(), NodeError> {
+        let end = Instant::now() + limit;
+        loop {
+            let dump = self.dump().await?;
+            let staged = staged(&dump);
+            if staged.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(NodeError::Refused(format!("still staged: `{}`", staged.join("`, `"))));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until the manager knows the pods that were added and those that were removed. Their operations may
     /// still wait for something else.
     ///
@@ -507,6 +526,16 @@ fn complete(mut pod: Pod) -> Pod {
         pod.meta.uid = format!("uid-{}", pod.meta.name);
     }
     pod
+}
+
+/// The volumes whose last attempt to be unstaged has failed.
+fn staged(dump: &Dump) -> Vec<&str> {
+    let waiting = dump.waiting.iter().filter_map(|waiting| {
+        let (operation, volume) = waiting.operation.split_once(' ')?;
+        matches!(operation, "unmount_device" | "unmap_device").then_some(volume)
+    });
+    // A failure is remembered longer than the volume.
+    waiting.filter(|volume| dump.actual.contains_key(&format!("volume {volume}"))).collect()
 }
 
 async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {

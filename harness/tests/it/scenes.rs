@@ -56,6 +56,9 @@ const SCENES: &[(&str, Scene)] = &[
     ("wait_for_a_mount_ends_with_a_killed_node", |ledger| {
         bed::play(ledger, wait_for_a_mount_ends_with_a_killed_node)
     }),
+    ("a_node_waits_until_its_volume_is_unstaged", |ledger| {
+        bed::play(ledger, a_node_waits_until_its_volume_is_unstaged)
+    }),
     ("a_lost_answer_is_asked_for_again", |ledger| bed::play(ledger, a_lost_answer_is_asked_for_again)),
     ("an_attachment_lives_as_long_as_the_volume_is_in_use", |ledger| {
         bed::play(ledger, an_attachment_lives_as_long_as_the_volume_is_in_use)
@@ -300,6 +303,22 @@ async fn a_lost_answer_is_asked_for_again(bed: &Bed) -> Result<()> {
     "#]])
         .await?;
     bed.stop("web").await
+}
+
+async fn a_node_waits_until_its_volume_is_unstaged(bed: &Bed) -> Result<()> {
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data")).await?;
+    bed.proxy().inject(Rule::of("NodeUnstageVolume").code("Unavailable").times(1));
+    bed.stop("web").await?;
+    let failed = bed.journal.wait_rpc("NodeUnstageVolume", Edge::End, 1, LIMIT).await;
+    anyhow::ensure!(failed, "the volume is not unstaged");
+    bed.node.wait_idle(LIMIT).await?;
+    let early = bed.node.wait_unstaged(Duration::ZERO).await.map_err(|error| error.to_string());
+    anyhow::ensure!(early.as_ref().is_err_and(|early| early.contains("still staged: `")), "{early:?}");
+    bed.node.wait_unstaged(LIMIT).await?;
+    let again = bed.journal.wait_rpc("NodeUnstageVolume", Edge::End, 2, Duration::ZERO).await;
+    anyhow::ensure!(again, "the volume is still staged");
+    Ok(())
 }
 
 async fn an_attachment_lives_as_long_as_the_volume_is_in_use(bed: &Bed) -> Result<()> {

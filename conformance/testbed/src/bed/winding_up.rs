@@ -135,6 +135,23 @@ impl Bed {
             self.note_not_undone(waited.not_undone());
             left.push(waited.lines().join(": "));
         }
+        if left.is_empty() {
+            left.extend(self.stages_leave(end).await);
+        }
+        left
+    }
+
+    /// Waits for the volumes that have to be unstaged once more. Those with an attachment are waited for by it, too.
+    async fn stages_leave(&self, end: Instant) -> Vec<String> {
+        let nodes = std::iter::once((&self.node, &self.journal));
+        let nodes = nodes.chain(self.other().map(|other| (&other.node, &other.journal)));
+        let mut left = Vec::new();
+        for (node, journal) in nodes {
+            if let Err(waited) = self.until(journal, end, |limit| node.wait_unstaged(limit)).await {
+                self.note_not_undone(waited.not_undone());
+                left.push(waited.lines().join(": "));
+            }
+        }
         left
     }
 
