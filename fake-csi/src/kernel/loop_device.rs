@@ -203,6 +203,12 @@ fn listed() -> Result<Vec<(PathBuf, PathBuf)>, KernelError> {
     Ok(found)
 }
 
+/// Whether a device of `image` is in use. One that was unmounted goes a moment later if another process has just looked at
+/// it.
+pub(crate) fn stays_attached(image: &Path) -> Result<bool, KernelError> {
+    Ok(attached(image)?.iter().any(|device| !wait_until_detached(device, image)))
+}
+
 fn wait_until_detached(device: &Path, image: &Path) -> bool {
     for _ in 0..50 {
         match attached(image) {

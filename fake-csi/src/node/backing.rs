@@ -33,11 +33,11 @@ impl NodeService {
                 let format = self.formatted(volume, fs_type)?;
                 let stays_small =
                     volume.source.is_some() && self.driver.breaks(Sabotage::CopyKeepsSmallFileSystem);
-                // Another node of this machine may have mounted it.
-                let is_mounted = LoopDevice::find(&contents, false)?.is_some();
                 let is_grown = format.bytes == volume.capacity
                     || stays_small
-                    || (!is_mounted && filesystem::grow_unmounted(&contents, &format.fs_type)?);
+                    // Another node of this machine may have mounted it.
+                    || (!loop_device::stays_attached(&contents)?
+                        && filesystem::grow_unmounted(&contents, &format.fs_type)?);
                 let flags = self.stage_flags(flags);
                 // A clone has its original's UUID, and both may be mounted.
                 let is_shared =

@@ -137,6 +137,36 @@ fn volume_of_every_backing_and_file_system_passes_its_whole_life() {
     });
 }
 
+/// Whoever looks for the device of an image opens each device, and delays the end of one that was just unmounted.
+#[test]
+#[file_serial(root)]
+fn file_system_grows_when_its_device_is_open_for_a_moment_after_the_unmount() {
+    in_namespace(async |world| {
+        let mut scene = Scene::mount(world).await.staged().await;
+        let table = std::fs::read_to_string("/proc/thread-self/mounts").unwrap();
+        let staging = scene.staging.display().to_string();
+        let mount = table.lines().find(|line| line.split(' ').nth(1) == Some(&*staging));
+        let device = mount.and_then(|line| line.split(' ').next()).unwrap().to_owned();
+        let open = std::fs::File::open(device).unwrap();
+        scene.unstage().await.unwrap();
+        let grown = v1::ControllerExpandVolumeRequest {
+            volume_id: scene.id.clone(),
+            capacity_range: Some(v1::CapacityRange { required_bytes: 256 << 20, limit_bytes: 0 }),
+            ..Default::default()
+        };
+        scene.csi.controller.controller_expand_volume(grown).await.unwrap();
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            drop(open);
+        });
+        scene.stage().await.unwrap();
+        reader.join().unwrap();
+        let found = nix::sys::statvfs::statvfs(&scene.staging).unwrap();
+        assert!(found.blocks() * found.fragment_size() > 192 << 20, "{found:?}");
+        scene.unstage().await.unwrap();
+    });
+}
+
 #[test]
 #[file_serial(root)]
 fn driver_without_staging_makes_a_private_one() {
