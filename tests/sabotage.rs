@@ -29,7 +29,8 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
     command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let quoted: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
     // Directories are of no type that could be asked for.
-    let fs_types = if arguments.contains(&"directory") { "" } else { "fs_types = [\"ext4\", \"xfs\"]\n" };
+    let fs_types =
+        if arguments.contains(&"directory") { "" } else { "fs_types = [\"ext4\", \"btrfs\", \"xfs\"]\n" };
     let manifest = format!(
         "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\nnodes = 2\n[volume]\ninline = true\n{fs_types}",
         quoted.join(", ")
@@ -57,8 +58,8 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
     (&["--without", "node-expand", "--without", "volume-stats"], &["csi::growth", "csi::calls"]),
     // The snapshots of its groups are all that it takes.
     (&["--without", "create-delete-snapshot"], &["csi::claims", "csi::groups", "csi::snapshots"]),
-    (&["--max-volumes=1"], &["csi::copies", "csi::snapshots"]),
-    (&["--max-volumes=2"], &["csi::load"]),
+    (&["--max-volumes=1"], &["csi::copies", "csi::growth", "csi::snapshots"]),
+    (&["--max-volumes=2"], &["csi::copies", "csi::daemons", "csi::load"]),
 ];
 
 /// Every case can run against some driver: a case that needs the lack of an ability runs against a driver without it.

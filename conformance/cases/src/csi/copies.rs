@@ -179,6 +179,7 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
                     "the driver makes no copy of the size that its source was asked for with",
                 );
                 node.tear_down("web").await?;
+                node.detach().await?;
                 continue;
             }
         };
@@ -195,6 +196,9 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
         cx.keeps("DRV-150", method, has, cause)?;
         node.tear_down("web").await?;
         copied.tear_down("copy").await?;
+        // The node may carry no more than these two.
+        copied.detach().await?;
+        node.detach().await?;
     }
     Ok(())
 }

@@ -159,6 +159,8 @@ async fn volume_beside_a_hung_program_is_used(cx: &mut Cx) -> Result {
             return check_staged_after_hang(cx, &node, &beside, (staging, program)).await;
         }
         node.undo_stage().await?;
+        // The node may carry no more than two.
+        node.detach().await?;
     }
     let none = "the driver starts no program to stage a volume, or none that runs long enough";
     ["DRV-093", "DRV-130"].into_iter().for_each(|promise| cx.not_tried(promise, none));

@@ -70,7 +70,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
     let before = node.file_system(&target).await?;
     let (old, new) = (cx.size(volume), 2 * cx.size(volume));
     let Some(on_node) = grows_by_controller(cx, &node, new).await? else {
-        return node.tear_down("web").await;
+        return leave(&node).await;
     };
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
     if on_node && !grows_by_node(cx, &node, new).await? {
@@ -79,12 +79,18 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
         node.set_up("web").await?;
         if !grows_by_node(cx, &node, new).await? {
             cx.not_tried("DRV-081", "the node service answered FailedPrecondition each time");
-            return node.tear_down("web").await;
+            return leave(&node).await;
         }
     }
     has_grown(cx, &node, method, before, (old, new)).await?;
     cx.keeps("DRV-160", method, node.has(&target, "before").await?, LOST)?;
-    node.tear_down("web").await
+    leave(&node).await
+}
+
+/// Makes room for the next volume: the node may carry no other beside this one.
+async fn leave(node: &NodeCalls) -> Result {
+    node.tear_down("web").await?;
+    node.detach().await
 }
 
 /// A device that is expanded while unpublished has the new size and its old data when it is published again.
