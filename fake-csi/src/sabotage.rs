@@ -580,6 +580,8 @@ sabotages! {
         "NodeGetVolumeStats is ABORTED while a call for any volume is in flight."
     RefusedStageLeaksDescriptor "refused-stage-leaks-descriptor" "DRV-131"
         "NodeStageVolume of a volume that is staged elsewhere leaves a file open."
+    RefusedCopyLeaksDescriptor "refused-copy-leaks-descriptor" "DRV-131"
+        "CreateVolume of a copy that is too small for its source leaves a file open."
     UnpublishForgetsNeighbour "unpublish-forgets-neighbour" "DRV-060"
         "NodeUnpublishVolume of a target that is not published forgets another target of the volume."
     PublishTrustsTarget "publish-trusts-target" "DRV-050"

@@ -341,6 +341,11 @@ impl Driver {
         self.process.as_ref().map(Process::pid)
     }
 
+    /// Its processes: one, or that of its controller service and that of its node service.
+    pub fn pids(&self) -> Vec<Pid> {
+        self.processes().map(Process::pid).collect()
+    }
+
     /// Its exit; `None` while it runs.
     pub fn exit(&self) -> Option<Exit> {
         self.processes().find_map(Process::exit)

@@ -477,6 +477,9 @@ impl Driver {
         };
         let is_cut = self.breaks(Sabotage::CopyCutsItsSource);
         if let Some(origin) = origin.filter(|origin| capacity < origin.size && !is_cut) {
+            if self.breaks(Sabotage::RefusedCopyLeaksDescriptor) {
+                std::mem::forget(std::fs::File::open("/dev/null"));
+            }
             let message = format!("{capacity} bytes are too few for a copy of {}", origin.size);
             return Err(Status::out_of_range(message));
         }

@@ -70,7 +70,7 @@ fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
 }
 
 /// Sabotages without a probe here: cases find them.
-const FOUND_BY_CASES: [&str; 205] = [
+const FOUND_BY_CASES: [&str; 206] = [
     "attach-again-needs-place",
     "attach-again-takes-place",
     "block-read-only-everywhere",
@@ -195,6 +195,7 @@ const FOUND_BY_CASES: [&str; 205] = [
     "publish-trusts-target",
     "read-only-attachment-is-compared",
     "read-only-attachment-stays",
+    "refused-copy-leaks-descriptor",
     "refused-growth-is-recorded",
     "refused-growth-keeps-claim",
     "refused-publish-leaves-target",

@@ -73,10 +73,8 @@ async fn questions_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
 /// A call that is refused twenty times leaves no descriptor, thread or process in the driver.
 ///
 /// Kubernetes: a call that fails is made again for as long as its pod is there.
-#[case(needs = [Filesystem, StageUnstage, Root, OwnProcess])]
+#[case(needs = [Filesystem, StageUnstage, Root, OwnProcess], judges = ["DRV-131"])]
 async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
-    const WARM_UP: usize = 4;
-    const TIMES: usize = 20;
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
     node.stage().await?.succeeds()?;
@@ -94,27 +92,77 @@ async fn refused_calls_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
         ("NodePublishVolume", with(node.publish_request("web"), "stagingTargetPath", json!(elsewhere))),
     ];
     for (method, request) in refused {
-        let mut before = cx.driver_size()?;
-        for time in 0..WARM_UP + TIMES {
-            if time == WARM_UP {
-                before = cx.driver_size()?;
-            }
-            if cx.call(method, request.clone()).await?.is_ok() {
-                // What a driver takes is no refused call. It is undone as any other.
-                let undo = json!({ "volumeId": request["volumeId"], "targetPath": node.target("web") });
-                drop(cx.call("NodeUnpublishVolume", undo).await?);
-                let undo = json!({ "volumeId": request["volumeId"], "stagingTargetPath": elsewhere });
-                drop(cx.call("NodeUnstageVolume", undo).await?);
-                break;
-            }
-        }
-        let after = cx.driver_size()?;
-        for (resource, before, after) in after.beside(&before) {
-            let cause = format!("With each {method} that is refused the driver has more {resource}.");
-            cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
-        }
+        let undo = async |_: Answer| {
+            let undo = json!({ "volumeId": request["volumeId"], "targetPath": node.target("web") });
+            drop(cx.call("NodeUnpublishVolume", undo).await?);
+            let undo = json!({ "volumeId": request["volumeId"], "stagingTargetPath": elsewhere });
+            cx.call("NodeUnstageVolume", undo).await.map(drop)
+        };
+        refusals_leave_the_driver_as_it_was(cx, method, &request, undo).await?;
     }
     node.undo_stage().await
+}
+
+/// A CreateVolume that is refused twenty times leaves no descriptor, thread or process in the driver.
+///
+/// Kubernetes: a provisioner asks again for as long as the claim is there.
+#[case(needs = [Creates, Filesystem, OwnProcess], judges = ["DRV-131"])]
+async fn refused_volumes_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
+    const TOO_MUCH: u64 = 1 << 62;
+    let exactly = |bytes: u64| json!({ "requiredBytes": bytes.to_string(), "limitBytes": bytes.to_string() });
+    let size = cx.ordinary_size();
+    let data = cx.volume("data").size(2 * size).create().await?;
+    let with = |name: &str, source: serde_json::Value, bytes: u64| -> Result<serde_json::Value> {
+        let mut request = cx.create_request(name)?;
+        request["volumeContentSource"] = source;
+        request["capacityRange"] = exactly(bytes);
+        Ok(request)
+    };
+    let nothing = || serde_json::Value::Null;
+    let mut refused = vec![with("data", nothing(), size)?, with("vast", nothing(), TOO_MUCH)?];
+    if cx.controller_can("CLONE_VOLUME") {
+        refused.push(with("clone", json!({ "volume": { "volumeId": cx.handle(&data) } }), size)?);
+    }
+    if cx.controller_can("CREATE_DELETE_SNAPSHOT") {
+        let snapshot = cx.snapshot("one", &data).await?;
+        refused.push(with("restored", json!({ "snapshot": { "snapshotId": snapshot.id } }), size)?);
+    }
+    for request in refused {
+        let undo = async |made: Answer| match made.text("/volume/volumeId") == cx.handle(&data) {
+            true => Ok(()),
+            false => cx.delete_created(&made).await,
+        };
+        refusals_leave_the_driver_as_it_was(cx, "CreateVolume", &request, undo).await?;
+    }
+    Ok(())
+}
+
+/// Repeats a call that is refused. One that the driver takes is undone, and not repeated.
+async fn refusals_leave_the_driver_as_it_was(
+    cx: &Cx,
+    method: &'static str,
+    request: &serde_json::Value,
+    undo: impl AsyncFn(Answer) -> Result,
+) -> Result {
+    const WARM_UP: usize = 4;
+    const TIMES: usize = 20;
+    let mut before = cx.driver_size()?;
+    for time in 0..WARM_UP + TIMES {
+        if time == WARM_UP {
+            before = cx.driver_size()?;
+        }
+        let answer = cx.call(method, request.clone()).await?;
+        if answer.is_ok() {
+            undo(answer).await?;
+            break;
+        }
+    }
+    let after = cx.driver_size()?;
+    for (resource, before, after) in after.beside(&before) {
+        let cause = format!("With each {method} that is refused the driver has more {resource}.");
+        cx.keeps("DRV-131", method, after < before + TIMES, &cause)?;
+    }
+    Ok(())
 }
 
 /// A volume that was used and deleted leaves no file in the driver's directory.

@@ -51,7 +51,7 @@ pub(crate) struct VolumeFields {
 }
 
 /// The number of a driver's kernel resources, and its memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriverSize {
     pub descriptors: usize,
     pub threads: usize,
@@ -89,25 +89,30 @@ impl Bed {
         self.call_limit().max(self.limit.div_f64(2.0))
     }
 
-    /// Counts the resources of the driver's process, and the driver's processes.
+    /// Counts the resources of the driver's services, and the driver's processes.
     pub(crate) fn driver_size(&self) -> Result<DriverSize> {
-        let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());
-        let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;
-        let count =
-            |directory: &str| std::fs::read_dir(format!("/proc/{pid}/{directory}")).map(Iterator::count);
+        let services = self.driver().try_lock().map(|driver| driver.pids()).unwrap_or_default();
+        if services.is_empty() {
+            return Err(StepError::Ours(vec!["the driver has no process".to_owned()]));
+        }
         let ours = |error: std::io::Error| StepError::ours(&error);
         let mut processes = self.driver_processes();
         processes.retain(|process| !process.zombie);
         // A zombie counts, too: its number is in use until its parent waits for it. The processes of a control group do
         // not show it, so the zombies are looked for among all processes.
         let is_of_driver = |dead: &Process| {
-            dead.parent == pid.as_raw() || processes.iter().any(|process| process.pid == dead.parent)
+            services.iter().any(|pid| dead.parent == pid.as_raw())
+                || processes.iter().any(|process| process.pid == dead.parent)
         };
         let dead = process::all().iter().filter(|process| process.zombie && is_of_driver(process)).count();
         let processes = processes.len() + dead;
-        let (descriptors, threads) = (count("fd").map_err(ours)?, count("task").map_err(ours)?);
-        let megabytes = megabytes_of(pid).map_err(ours)?;
-        Ok(DriverSize { descriptors, threads, processes, megabytes })
+        let mut size = DriverSize { processes, ..DriverSize::default() };
+        for pid in services {
+            size.descriptors += entries_of(pid, "fd").map_err(ours)?;
+            size.threads += entries_of(pid, "task").map_err(ours)?;
+            size.megabytes += megabytes_of(pid).map_err(ours)?;
+        }
+        Ok(size)
     }
 
     /// The number of files and directories below the driver's state directory.
@@ -216,6 +221,10 @@ impl Bed {
 }
 
 /// The private memory of a process, in MiB. Shared pages are left out: their number depends on other processes.
+fn entries_of(pid: nix::unistd::Pid, directory: &str) -> std::io::Result<usize> {
+    Ok(std::fs::read_dir(format!("/proc/{pid}/{directory}"))?.count())
+}
+
 fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
