@@ -4,6 +4,8 @@ use super::detach_of;
 use super::mounts::owned;
 use crate::prelude::*;
 
+const LEFT: &str = "NodeUnpublishVolume answered OK, and its target is still there.";
+
 /// A volume that is not staged is not published: the pod would write into a directory of the node.
 ///
 /// CSI, NodePublishVolume: FAILED_PRECONDITION if NodeStageVolume has not been called.
@@ -68,7 +70,7 @@ async fn refused_publish_leaves_nothing_at_the_target(cx: &mut Cx) -> Result {
 /// A target whose path has odd characters is published and unpublished as any other.
 ///
 /// CSI, NodePublishVolumeRequest.target_path: it MUST be an absolute path. In mount tables the kernel writes a blank as `\040`.
-#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-053", "DRV-060", "DRV-064"], driver = Shared)]
+#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-053", "DRV-060", "DRV-061", "DRV-064"], driver = Shared)]
 async fn target_with_an_odd_path_is_unpublished(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -88,6 +90,7 @@ async fn target_with_an_odd_path_is_unpublished(cx: &mut Cx) -> Result {
         if is_mounted {
             node.loses_mount(&target)?;
         }
+        let is_left = undone.is_ok() && !is_mounted && target.exists();
         if !undone.is_ok() {
             drop(cx.call("NodeUnpublishVolume", undo).await?);
         }
@@ -103,6 +106,7 @@ async fn target_with_an_odd_path_is_unpublished(cx: &mut Cx) -> Result {
             undone.code()
         );
         cx.keeps("DRV-060", "NodeUnpublishVolume", !is_mounted, &cause)?;
+        cx.keeps("DRV-061", "NodeUnpublishVolume", !is_left, LEFT)?;
     }
     node.undo_stage().await
 }
@@ -238,8 +242,7 @@ async fn check_teardown_twice(cx: &Cx, node: NodeCalls) -> Result {
     node.undo_publish("web").await?;
     let cause = "NodeUnpublishVolume answered OK, and its target is still mounted.";
     cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), cause)?;
-    let cause = "NodeUnpublishVolume answered OK, and its target is still there.";
-    cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), cause)?;
+    cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), LEFT)?;
     let cause =
         "NodeUnpublishVolume answered OK, and the directory of its target, which the caller made, is gone.";
     cx.keeps("DRV-065", "NodeUnpublishVolume", directory.is_dir(), cause)?;
