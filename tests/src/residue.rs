@@ -153,14 +153,17 @@ mod tests {
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
         let mut left = Command::new("sleep").arg("60").env(name, &mark).spawn().expect("a process");
+        let process = format!("process {}", left.id());
+        // Other runs of the machine mount and unmount beside this test.
+        let is_seen = || Residue::see(&mark).since(&before).contains(&process);
         // A spawned process has no environment to be known by until its exec has gone all the way.
         let patience = Instant::now() + Duration::from_secs(10);
-        while Residue::see(&mark) == before && Instant::now() < patience {
+        while !is_seen() && Instant::now() < patience {
             std::thread::yield_now();
         }
-        assert_eq!(Residue::see(&mark).since(&before), [format!("process {}", left.id())]);
+        assert!(is_seen());
         left.kill().expect("it can be killed");
         left.wait().expect("it can be waited for");
-        assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new());
+        assert!(!is_seen());
     }
 }
