@@ -3,7 +3,7 @@
 //! All that is shared with the emulator is handed to it as open files: there is no socket, no log and no
 //! directory that a killed run could leave behind.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
@@ -246,6 +246,14 @@ impl Guest {
         }
     }
 
+    /// How long the emulator has waited for a processor since it began.
+    pub fn starved(&self) -> Duration {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let statistics =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+        statistics.map(|statistics| run_delay(&statistics)).max().unwrap_or_default()
+    }
+
     /// Sets the guest's clock, which answers with another hello.
     fn set_clock(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -449,9 +457,21 @@ fn received(data: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The time that a thread has waited for a processor, by its `schedstat`: nanoseconds on one, nanoseconds of waiting, turns.
+fn run_delay(statistics: &str) -> Duration {
+    let waited = statistics.split_whitespace().nth(1).and_then(|waited| waited.parse().ok());
+    waited.map_or(Duration::ZERO, Duration::from_nanos)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wait_for_a_processor_is_the_second_number() {
+        assert_eq!(run_delay("188091 2500000000 2\n"), Duration::from_millis(2500));
+        assert_eq!(run_delay(""), Duration::ZERO);
+    }
 
     #[test]
     fn announced_length_is_not_believed() {
