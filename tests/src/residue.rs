@@ -155,15 +155,19 @@ mod tests {
         let mut left = Command::new("sleep").arg("60").env(name, &mark).spawn().expect("a process");
         let process = format!("process {}", left.id());
         // Other runs of the machine mount and unmount beside this test.
-        let is_seen = || Residue::see(&mark).since(&before).contains(&process);
+        let seen = || {
+            let mut seen = Residue::see(&mark).since(&before);
+            seen.retain(|line| line.starts_with("process "));
+            seen
+        };
         // A spawned process has no environment to be known by until its exec has gone all the way.
         let patience = Instant::now() + Duration::from_secs(10);
-        while !is_seen() && Instant::now() < patience {
+        while seen().is_empty() && Instant::now() < patience {
             std::thread::yield_now();
         }
-        assert!(is_seen());
+        assert_eq!(seen(), [process]);
         left.kill().expect("it can be killed");
         left.wait().expect("it can be waited for");
-        assert!(!is_seen());
+        assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new());
     }
 }

@@ -137,7 +137,7 @@ fn volume_of_every_backing_and_file_system_passes_its_whole_life() {
     });
 }
 
-/// Whoever looks for the device of an image opens each device, and delays the end of one that was just unmounted.
+/// A process that looks for the device of an image opens each device, and delays the end of one that was just unmounted.
 #[test]
 #[file_serial(root)]
 fn file_system_grows_when_its_device_is_open_for_a_moment_after_the_unmount() {
