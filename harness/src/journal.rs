@@ -452,6 +452,11 @@ impl Journal {
         self.state().lines.clone()
     }
 
+    /// The moment of a line, by its milliseconds since the trace began.
+    pub fn moment(&self, t_ms: f64) -> Instant {
+        self.state().started + Duration::from_secs_f64(t_ms.max(0.0) / 1e3)
+    }
+
     /// Drops everything that was recorded after so many lines, for another case on the same driver and node. What is
     /// known of the kernel stays; so do the names, and the numbers of calls go on.
     pub fn rewind(&self, lines: usize) {

@@ -4,7 +4,10 @@
 //! wall-clock time then judges the machine and not the process that is waited for. Reads `/proc/loadavg` and nothing else.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
 
 use crate::standing;
 
@@ -74,6 +77,48 @@ async fn limit_reached_under(limit: Duration, started: Instant, load: impl Fn() 
     }
 }
 
+/// The pause between two samples of a [`Meter`].
+const SAMPLE: Duration = Duration::from_millis(200);
+
+/// The load of the machine at each moment since a start. Ends when dropped.
+#[derive(Debug)]
+pub struct Meter {
+    samples: Arc<Mutex<Vec<(Instant, f64)>>>,
+    task: AbortHandle,
+}
+
+impl Meter {
+    /// Starts to measure, in a task of this runtime.
+    pub fn start() -> Self {
+        let samples = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&samples);
+        let task = tokio::spawn(async move {
+            loop {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), load()));
+                tokio::time::sleep(SAMPLE).await;
+            }
+        });
+        Self { samples, task: task.abort_handle() }
+    }
+
+    /// The mean number of runnable tasks for each processor between two moments; 0 if it was not measured.
+    pub fn mean(&self, from: Instant, to: Instant) -> f64 {
+        mean(&self.samples.lock().unwrap_or_else(PoisonError::into_inner), from, to)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn mean(samples: &[(Instant, f64)], from: Instant, to: Instant) -> f64 {
+    let within = samples.iter().filter(|(moment, _)| (from..=to).contains(moment));
+    let (count, sum) = within.fold((0_u32, 0.0), |(count, sum), (_, load)| (count + 1, sum + load));
+    if count == 0 { 0.0 } else { sum / f64::from(count) }
+}
+
 /// The runnable tasks for each processor now.
 fn load() -> f64 {
     if standing::in_guest() {
@@ -118,6 +163,24 @@ mod tests {
         let long_ago = Instant::now().checked_sub(LIMIT * LONGEST).expect("the machine runs for longer");
         let late = limit_reached_under(LIMIT, long_ago, || 15.0).await;
         assert!(late.is_cut_short, "{late:?}");
+    }
+
+    #[test]
+    fn load_of_a_call_is_that_of_its_own_time() {
+        let begin = Instant::now();
+        let at = |second: u64| begin + Duration::from_secs(second);
+        let samples = [(at(0), 1.0), (at(2), 8.0), (at(3), 10.0), (at(5), 1.0)];
+        assert_eq!(mean(&samples, at(2), at(4)), 9.0);
+        assert_eq!(mean(&samples, at(6), at(7)), 0.0, "it was not measured then");
+    }
+
+    #[tokio::test]
+    async fn meter_measures_from_its_start() {
+        let begin = Instant::now();
+        let meter = Meter::start();
+        while meter.mean(begin, Instant::now()) == 0.0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod aftermath;
 mod disk;
 mod first_event;
 mod forbidden_growth;
+mod own_limit;
 mod pod_of_driver;
 mod shared;
 
@@ -240,6 +241,7 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, cx: &Cx, sec
 /// Runs the body to its end, its panic or its deadline.
 async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> {
     let shared = cx.shared();
+    let meter = load::Meter::start();
     let panicked = catch_panics();
     let run = load::within(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
     let ended = tokio::select! {
@@ -259,6 +261,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
                 return Err(lost_driver(&shared, exit).await);
             }
             let failure = failure.after_step(&last.step).with_story(|| shared.bed.look().to_string());
+            let failure = own_limit::blame(failure, &shared.bed.journal, &meter);
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
         Ok(Err(_)) => {
