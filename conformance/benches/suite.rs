@@ -1,7 +1,7 @@
 //! The suite with fake-csi: whole with one, two and four lanes, by kind of case, and beside csi-sanity. Needs root.
 //! `cargo xtask bench suite`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,9 +15,8 @@ use serde_json::Value;
 const VOLPROOF: &str = env!("CARGO_BIN_EXE_volproof");
 const SUBJECT: &str = "suite";
 
-/// Cases about single calls and their answers, as csi-sanity has.
-const CALLS: &[&str] =
-    &["csi::calls", "csi::names", "csi::fields", "csi::lists", "csi::identity", "csi::capacity"];
+/// The table of csi-sanity's specs, each with the cases that judge the same.
+const SPECS: &str = include_str!("../../docs/csi-sanity.md");
 
 /// Cases for a run that only shows that all of this works.
 const FEW: &[&str] = &["csi::identity", "csi::lifecycle"];
@@ -161,21 +160,29 @@ impl Processors {
 fn sanity(program: &Program) -> Result<()> {
     let Some(sanity) = program.peer("csi-sanity") else { return Ok(()) };
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    let cases = cases_of_specs();
     for _ in 0..program.rounds(5) {
         theirs.push(sanity_once(&sanity)?);
-        ours.push(run(CALLS)?.seconds);
+        ours.push(run(&cases)?.seconds);
     }
-    let row = Row::new(SUBJECT, "cases about single calls", "s", &ours);
+    let row = Row::new(SUBJECT, format!("csi-sanity's ground, {} cases", cases.len()), "s", &ours);
     let ratio = row.median / quartiles(&theirs).median;
     program.row(&row.ratio(ratio).aim(Aim::Ratio(1.0)));
     program.row(&Row::new(SUBJECT, "csi-sanity", "s", &theirs));
     Ok(())
 }
 
+/// The cases in the table of csi-sanity's specs, each once.
+fn cases_of_specs() -> Vec<&'static str> {
+    let quoted = SPECS.split('`').skip(1).step_by(2);
+    quoted.filter(|word| word.starts_with("csi::")).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 fn sanity_once(sanity: &Path) -> Result<f64> {
     let place = tempfile::tempdir()?;
     let path = |name: &str| place.path().join(name).display().to_string();
     fs::create_dir(path("state"))?;
+    fs::write(path("mutable"), "tier: gold\n")?;
     let socket = path("csi.sock");
     let mut driver = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", VOLPROOF, "__fake-csi", "--node=node-1"])
@@ -198,6 +205,7 @@ fn sanity_once(sanity: &Path) -> Result<f64> {
         .arg(format!("--csi.endpoint=unix://{socket}"))
         .arg(format!("--csi.mountdir={}", path("target")))
         .arg(format!("--csi.stagingdir={}", path("staging")))
+        .arg(format!("--csi.testvolumemutableparameters={}", path("mutable")))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
