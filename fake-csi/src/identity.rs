@@ -57,8 +57,9 @@ impl Identity for IdentityService {
             services.into_iter().map(|service| Type::Service(Service { r#type: service.into() })).collect();
         let is_dropped = self.driver.breaks(Sabotage::RestartDropsCapability)
             && self.driver.has_seen("a restart with volumes");
-        if (can(Ability::ControllerExpand) || can(Ability::NodeExpand)) && !is_dropped {
-            let online = can(Ability::OnlineExpansion);
+        let online = can(Ability::OnlineExpansion);
+        // A node alone grows volumes in use only.
+        if (can(Ability::ControllerExpand) || (can(Ability::NodeExpand) && online)) && !is_dropped {
             let kind = if online { volume_expansion::Type::Online } else { volume_expansion::Type::Offline };
             kinds.push(Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() }));
         }

@@ -274,18 +274,7 @@ impl Node {
     /// # Errors
     /// When one still does after `limit`: which.
     pub async fn wait_unstaged(&self, limit: Duration) -> Result<(), NodeError> {
-        let end = Instant::now() + limit;
-        loop {
-            let dump = self.dump().await?;
-            let staged = staged(&dump);
-            if staged.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > end {
-                return Err(NodeError::Refused(format!("still staged: `{}`", staged.join("`, `"))));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.wait_for_none(limit, "still staged:", staged).await
     }
 
     /// Waits until the manager knows the pods that were added and those that were removed. Their operations may
@@ -294,15 +283,24 @@ impl Node {
     /// # Errors
     /// When it has not after `limit`: of whom.
     pub async fn wait_noticed(&self, limit: Duration) -> Result<(), NodeError> {
+        self.wait_for_none(limit, "the node has not taken note of the pods", |dump| self.unnoticed(dump)).await
+    }
+
+    /// Waits until the manager's state holds nothing of a kind. After `limit`, `complaint` and its names are the error.
+    async fn wait_for_none(
+        &self,
+        limit: Duration,
+        complaint: &str,
+        named: impl Fn(&Dump) -> Vec<String>,
+    ) -> Result<(), NodeError> {
         let end = Instant::now() + limit;
         loop {
-            let unnoticed = self.unnoticed(&self.dump().await?);
-            if unnoticed.is_empty() {
+            let names = named(&self.dump().await?);
+            if names.is_empty() {
                 return Ok(());
             }
             if Instant::now() > end {
-                let pods = unnoticed.join("`, `");
-                return Err(NodeError::Refused(format!("the node has not taken note of the pods `{pods}`")));
+                return Err(NodeError::Refused(format!("{complaint} `{}`", names.join("`, `"))));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -529,13 +527,14 @@ fn complete(mut pod: Pod) -> Pod {
 }
 
 /// The volumes whose last attempt to be unstaged has failed.
-fn staged(dump: &Dump) -> Vec<&str> {
+fn staged(dump: &Dump) -> Vec<String> {
     let waiting = dump.waiting.iter().filter_map(|waiting| {
         let (operation, volume) = waiting.operation.split_once(' ')?;
         matches!(operation, "unmount_device" | "unmap_device").then_some(volume)
     });
     // A failure is remembered longer than the volume.
-    waiting.filter(|volume| dump.actual.contains_key(&format!("volume {volume}"))).collect()
+    let staged = waiting.filter(|volume| dump.actual.contains_key(&format!("volume {volume}")));
+    staged.map(str::to_owned).collect()
 }
 
 async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {
