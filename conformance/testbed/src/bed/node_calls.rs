@@ -220,11 +220,12 @@ impl Bed {
     }
 }
 
-/// The private memory of a process, in MiB. Shared pages are left out: their number depends on other processes.
+/// The number of entries in a directory of a process below `/proc`.
 fn entries_of(pid: nix::unistd::Pid, directory: &str) -> std::io::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/{directory}"))?.count())
 }
 
+/// The private memory of a process, in MiB. Shared pages are left out: their number depends on other processes.
 fn megabytes_of(pid: nix::unistd::Pid) -> std::io::Result<usize> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
