@@ -130,7 +130,9 @@ async fn start(
         true => Arc::<KeptTokens>::clone(&tokens),
         false => api,
     };
-    let host: Arc<dyn Host> = Arc::new(LinuxHost::of_node(layout.root()).beside(&settings.other_roots));
+    let host: Arc<dyn Host> = Arc::new(
+        LinuxHost::of_node(layout.root()).beside(&settings.other_roots).with_blocking_announcements(),
+    );
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
     }

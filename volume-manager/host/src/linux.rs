@@ -1,5 +1,8 @@
-//! The host on the real kernel. All work runs on tokio's blocking threads, and each change is announced from
-//! the thread that made it.
+//! The host on the real kernel. Each change is announced from the thread that made it.
+//!
+//! Work runs on tokio's blocking threads, since a server that does not answer may hold it for ever. Only the files of the
+//! node itself have no such server ([`fence::Fence::is_own`]): a look or a change there is one short system call, and takes
+//! less time where it is than the way to another thread and back.
 //!
 //! A thread may have a mount namespace of its own: the code here reads `/proc/thread-self` and never
 //! `/proc/self`, and blocking threads inherit the namespace of the runtime's thread that starts them.
@@ -43,6 +46,8 @@ pub struct LinuxHost {
     mounts: Arc<references::Mounts>,
     /// The roots of other nodes on this kernel.
     others: Arc<[PathBuf]>,
+    /// Whether an announcement blocks its thread.
+    announcements_block: bool,
 }
 
 impl LinuxHost {
@@ -61,6 +66,22 @@ impl LinuxHost {
     #[must_use]
     pub fn beside(self, others: &[PathBuf]) -> Self {
         Self { others: others.into(), ..self }
+    }
+
+    /// This machine for a subscriber that blocks the thread of each announced change.
+    #[must_use]
+    pub fn with_blocking_announcements(self) -> Self {
+        Self { announcements_block: true, ..self }
+    }
+
+    /// Looks at a path: here if it is the node's own.
+    async fn look<T: Send + 'static>(&self, path: &Path, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.fence.is_own(path) { work() } else { blocking(work).await }
+    }
+
+    /// Changes what is at a path: here if it is the node's own.
+    async fn change<T: Send + 'static>(&self, path: &Path, work: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.announcements_block { blocking(work).await } else { self.look(path, work).await }
     }
 
     /// [`Self::new`] in the form that the manager takes.
@@ -124,7 +145,8 @@ impl Host for LinuxHost {
     }
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
-        on_blocking_thread!(mount_point::mount_of, path)
+        let owned = path.to_owned();
+        self.look(path, move || mount_point::mount_of(&owned)).await
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -135,29 +157,33 @@ impl Host for LinuxHost {
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
-        on_blocking_thread!(mount_point::is_likely, path)
+        let owned = path.to_owned();
+        self.look(path, move || mount_point::is_likely(&owned)).await
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        on_blocking_thread!(mount_point::is_certain, path)
+        let owned = path.to_owned();
+        self.look(path, move || mount_point::is_certain(&owned)).await
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, path) = (self.fence.clone(), path.to_owned());
-        blocking(move || file::make_dir_all(&fence, &path, mode)).await
+        let (fence, owned) = (self.fence.clone(), path.to_owned());
+        self.change(path, move || file::make_dir_all(&fence, &owned, mode)).await
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, path) = (self.fence.clone(), path.to_owned());
-        blocking(move || file::make_dir(&fence, &path, mode)).await
+        let (fence, owned) = (self.fence.clone(), path.to_owned());
+        self.change(path, move || file::make_dir(&fence, &owned, mode)).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        on_blocking_thread!(file::remove_dir, self.fence, path)
+        let (fence, owned) = (self.fence.clone(), path.to_owned());
+        self.change(path, move || file::remove_dir(&fence, &owned)).await
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        on_blocking_thread!(file::remove_file, self.fence, path)
+        let (fence, owned) = (self.fence.clone(), path.to_owned());
+        self.change(path, move || file::remove_file(&fence, &owned)).await
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
@@ -170,7 +196,8 @@ impl Host for LinuxHost {
     }
 
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
-        on_blocking_thread!(file::read_file, path)
+        let owned = path.to_owned();
+        self.look(path, move || file::read_file(&owned)).await
     }
 
     async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
@@ -179,13 +206,13 @@ impl Host for LinuxHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let (fence, path, bytes) = (self.fence.clone(), path.to_owned(), bytes.to_owned());
-        blocking(move || file::write_file(&fence, &path, &bytes, mode)).await
+        let (fence, owned, bytes) = (self.fence.clone(), path.to_owned(), bytes.to_owned());
+        self.change(path, move || file::write_file(&fence, &owned, &bytes, mode)).await
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, path) = (self.fence.clone(), path.to_owned());
-        blocking(move || file::create_file(&fence, &path, mode)).await
+        let (fence, owned) = (self.fence.clone(), path.to_owned());
+        self.change(path, move || file::create_file(&fence, &owned, mode)).await
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
@@ -193,7 +220,8 @@ impl Host for LinuxHost {
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        on_blocking_thread!(file::read_link, path)
+        let owned = path.to_owned();
+        self.look(path, move || file::read_link(&owned)).await
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -201,15 +229,18 @@ impl Host for LinuxHost {
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
-        on_blocking_thread!(file::metadata, path)
+        let owned = path.to_owned();
+        self.look(path, move || file::metadata(&owned)).await
     }
 
     async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
-        on_blocking_thread!(file::symlink_metadata, path)
+        let owned = path.to_owned();
+        self.look(path, move || file::symlink_metadata(&owned)).await
     }
 
     async fn access(&self, path: &Path) -> Result<()> {
-        on_blocking_thread!(file::access, path)
+        let owned = path.to_owned();
+        self.look(path, move || file::access(&owned)).await
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {

@@ -1,5 +1,5 @@
 //! Resolves paths below the node's root without following links, for changes there: a link, which only a driver or a pod
-//! can have made, would lead a delete or a write out of the tree. Touches nothing itself.
+//! can have made, would lead a delete or a write out of the tree. Tells which paths no mount covers. Touches nothing itself.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -28,6 +28,19 @@ impl Fence {
         let directory = walk(root, directory)?;
         Ok(Place { directory: Some(directory), name: OsString::from(name).into() })
     }
+
+    /// Whether `path`, there or not, is in the file system of the node's root: no link and no mount is on the way from the
+    /// root, and none is at it. No server of a volume is asked about such a path. False where the kernel cannot tell.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
+        let below = self.0.as_deref().and_then(|root| Some((root, path.strip_prefix(root).ok()?)));
+        let Some((root, below)) = below.filter(|(_, below)| !below.as_os_str().is_empty()) else {
+            return false;
+        };
+        let Ok(root) = rustix::fs::open(root, DIRECTORY, Mode::empty()) else { return false };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = rustix::fs::openat2(&root, below, flags, Mode::empty(), STAY | ResolveFlags::NO_XDEV);
+        matches!(found, Ok(_) | Err(Errno::NOENT))
+    }
 }
 
 /// A name in a directory that cannot become another one.
@@ -49,15 +62,18 @@ impl Place {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Follows no link.
+const STAY: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
 fn walk(root: &Path, below: &Path) -> Result<OwnedFd, Errno> {
     // The way to the root is the administrator's: it may have links.
     let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
     if below.as_os_str().is_empty() {
         return Ok(root);
     }
-    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
-        match rustix::fs::openat2(&root, below, DIRECTORY, Mode::empty(), stay) {
+        match rustix::fs::openat2(&root, below, DIRECTORY, Mode::empty(), STAY) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(Errno::NOSYS) => return walk_by_names(root, below),
             other => return other,
@@ -85,6 +101,27 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn path_behind_a_link_or_outside_is_not_the_nodes_own() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        fs::create_dir_all(root.join("pods/a")).unwrap();
+        symlink("a", root.join("pods/b")).unwrap();
+        let fence = Fence::around(root);
+        for (path, is_own) in [
+            ("pods/a", true),
+            ("pods/a/new/newer", true),
+            ("pods/b", false),
+            ("pods/b/new", false),
+            ("pods/../pods/a", true),
+            ("", false),
+            ("/proc", false),
+        ] {
+            assert_eq!(fence.is_own(&root.join(path)), is_own, "{path}");
+        }
+        assert!(!Fence::default().is_own(&root.join("pods/a")), "no root is known");
+    }
 
     #[test]
     fn both_walks_refuse_a_link_on_the_way() {

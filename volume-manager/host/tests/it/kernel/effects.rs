@@ -4,17 +4,20 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::thread::{self, ThreadId};
 
 use expect_test::expect;
+use host::linux::LinuxHost;
 use host::{
-    Bind, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, bind, effect,
+    Bind, Host as _, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, bind,
+    effect,
 };
 use serial_test::file_serial;
 use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::ground::{Ground, on_both};
+use super::ground::{Ground, on_both, on_the_kernel};
 
 /// Writes each event with target `effect` as a line.
 #[derive(Clone, Default)]
@@ -26,6 +29,18 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Lines {
             let mut line = Line(String::new());
             event.record(&mut line);
             self.0.lock().unwrap().push_str(&format!("{}\n", line.0.trim_start()));
+        }
+    }
+}
+
+/// Notes the thread of each event with target `effect`.
+#[derive(Clone, Default)]
+struct Threads(Arc<Mutex<Vec<ThreadId>>>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Threads {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        if event.metadata().target() == effect::TARGET {
+            self.0.lock().unwrap().push(thread::current().id());
         }
     }
 }
@@ -159,5 +174,28 @@ fn lock_effect_names_the_device_and_unlock_effect_the_backing_file() {
             format!("lock path=/map source=/dev/loopN\nunlock path=/dev/loopN source=/map{inode}\n");
         assert_eq!(effects, expected);
         bind::release_device_node(&*ground.host, &map).await.unwrap();
+    });
+}
+
+/// A server that hangs below a mount would hold the thread for ever, and with it the manager.
+#[test]
+fn only_a_change_of_the_nodes_own_files_is_made_on_the_callers_thread() {
+    on_the_kernel(async |ground| {
+        LazyLock::force(&BESIDE);
+        let root = ground.dir("node").await;
+        ground.tmpfs("node/pods/volume").await;
+        let threads = Threads::default();
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(threads.clone()));
+        let node = LinuxHost::of_node(&root);
+        for (host, directory, is_here) in [
+            (node.clone(), "pods/one", true),
+            (node.clone(), "pods/volume/two", false),
+            (node.with_blocking_announcements(), "pods/three", false),
+            (LinuxHost::new(), "pods/four", false),
+        ] {
+            host.make_dir(&root.join(directory), 0o755).await.unwrap();
+            let by = threads.0.lock().unwrap().pop().unwrap();
+            assert_eq!(by == thread::current().id(), is_here, "{directory}");
+        }
     });
 }
