@@ -29,8 +29,8 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
     command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let quoted: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
     // Directories are of no type that could be asked for.
-    let fs_types =
-        if arguments.contains(&"directory") { "" } else { "fs_types = [\"ext4\", \"btrfs\", \"xfs\"]\n" };
+    let has_no_type = ["directory", "fuse"].iter().any(|backing| arguments.contains(backing));
+    let fs_types = if has_no_type { "" } else { "fs_types = [\"ext4\", \"btrfs\", \"xfs\"]\n" };
     let manifest = format!(
         "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\nnodes = 2\n[volume]\ninline = true\n{fs_types}",
         quoted.join(", ")
@@ -54,6 +54,8 @@ const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
         &["csi::identity", "csi::capacity", "csi::fields"],
     ),
     (&["--backing", "directory"], &["csi::order", "csi::paths"]),
+    // The program that hangs may be the server of the volume.
+    (&["--backing", "fuse"], &["csi::daemons"]),
     (&["--without", "online-expansion"], &["csi::claims", "csi::growth"]),
     (&["--without", "node-expand", "--without", "volume-stats"], &["csi::growth", "csi::calls"]),
     // The snapshots of its groups are all that it takes.

@@ -283,7 +283,8 @@ impl Node {
     /// # Errors
     /// When it has not after `limit`: of whom.
     pub async fn wait_noticed(&self, limit: Duration) -> Result<(), NodeError> {
-        self.wait_for_none(limit, "the node has not taken note of the pods", |dump| self.unnoticed(dump)).await
+        self.wait_for_none(limit, "the node has not taken note of the pods", |dump| self.unnoticed(dump))
+            .await
     }
 
     /// Waits until the manager's state holds nothing of a kind. After `limit`, `complaint` and its names are the error.

@@ -248,9 +248,10 @@ impl NodeCalls {
     #[track_caller]
     pub fn stage(&self) -> impl Future<Output = Result<Answer>> + use<> {
         self.used(|used| used.staged = self.shared.bed.stages() && !self.inline);
-        if !self.staging().is_symlink() {
+        let staging = self.staging();
+        if !is_listed(&staging) {
             // The caller creates the staging path. If this fails, so does the call.
-            drop(std::fs::create_dir_all(self.staging()));
+            drop(std::fs::create_dir_all(staging));
         }
         self.ask("NodeStageVolume", self.stage_request())
     }
@@ -476,6 +477,13 @@ pub(super) fn attach_request(fields: &VolumeFields, node: &str) -> Value {
         "volumeContext": fields.context,
         "readonly": false,
     })
+}
+
+/// Whether there is anything at a path, by the list of its directory: a mount there may have a server that hangs.
+fn is_listed(path: &Path) -> bool {
+    let listed =
+        path.parent().and_then(|parent| std::fs::read_dir(parent).ok()).into_iter().flatten().flatten();
+    listed.map(|entry| entry.file_name()).any(|name| path.file_name() == Some(&name))
 }
 
 fn change<T>(shared: &Rc<Shared>, volume: &str, with: impl FnOnce(&mut NodeUse) -> T) -> T {
