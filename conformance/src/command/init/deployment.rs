@@ -1,6 +1,6 @@
 //! Reads a driver's deployment files: the objects in YAML that a manifest can be made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use harness::yaml;
@@ -16,8 +16,10 @@ pub(super) struct Found {
     pub(super) workloads: Vec<Document>,
     pub(super) test_drivers: Vec<PathBuf>,
     pub(super) definitions: Vec<PathBuf>,
-    /// Files that were skipped, each with the reason.
+    /// Files and directories that were skipped, each with the reason.
     pub(super) unread: Vec<String>,
+    /// Files with an object that was read from another file before.
+    pub(super) repeated: BTreeSet<PathBuf>,
 }
 
 /// One object of a file.
@@ -35,20 +37,50 @@ impl Document {
     pub(super) fn kind(&self) -> &str {
         self.value["kind"].as_str().unwrap_or_default()
     }
+
+    /// Whether the pods of this workload run on nodes with Windows.
+    fn is_for_windows(&self) -> bool {
+        let selector = &self.value["spec"]["template"]["spec"]["nodeSelector"];
+        ["kubernetes.io/os", "beta.kubernetes.io/os"].iter().any(|label| selector[*label] == "windows")
+    }
 }
 
-/// Reads all YAML files below a directory, in the order of their names.
+/// Reads the YAML files below a directory: those of the directory itself first, and each object once. Beside its own files a
+/// directory of a version is an earlier one.
 pub(super) fn read(directory: &Path) -> std::io::Result<Found> {
     let mut files = Vec::new();
     collect(directory, &mut files)?;
-    files.sort();
+    files.sort_by_key(|file| (file.components().count(), file.clone()));
     let mut found = Found::default();
+    if files.iter().any(|file| file.parent() == Some(directory)) {
+        let versions = versions(directory)?;
+        files.retain(|file| !versions.iter().any(|version| file.starts_with(version)));
+        if let (Some(first), Some(last)) = (versions.first(), versions.last()) {
+            found.unread.push(format!(
+                "directories of versions ({}), {} to {}: give one of them to `--from` to read it",
+                versions.len(),
+                first.display(),
+                last.display()
+            ));
+        }
+    }
     for file in files {
         if let Err(why) = take(&file, &mut found) {
             found.unread.push(format!("{}: {why}", file.display()));
         }
     }
     Ok(found)
+}
+
+/// The directories in a directory that are named as a version is, such as `v1.2.0`.
+fn versions(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+    let entries = std::fs::read_dir(directory)?.collect::<std::io::Result<Vec<_>>>()?;
+    let is_version = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let digits = name.strip_prefix('v').unwrap_or(&name);
+        path.is_dir() && digits.contains('.') && digits.starts_with(|first: char| first.is_ascii_digit())
+    };
+    Ok(entries.into_iter().map(|entry| entry.path()).filter(is_version).collect())
 }
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
@@ -85,6 +117,12 @@ fn sort(file: &Path, value: Value, found: &mut Found) {
         return;
     }
     let document = Document { file: file.clone(), value };
+    let known = [&found.drivers, &found.classes, &found.snapshot_classes, &found.workloads];
+    let is_same = |other: &Document| (other.kind(), other.name()) == (document.kind(), document.name());
+    if known.into_iter().flatten().any(is_same) {
+        found.repeated.insert(file);
+        return;
+    }
     match document.kind() {
         "List" => {
             let items = document.value["items"].as_array().cloned().unwrap_or_default();
@@ -93,6 +131,9 @@ fn sort(file: &Path, value: Value, found: &mut Found) {
         "CSIDriver" => found.drivers.push(document),
         "StorageClass" => found.classes.push(document),
         "VolumeSnapshotClass" => found.snapshot_classes.push(document),
+        "DaemonSet" | "Deployment" | "StatefulSet" if document.is_for_windows() => {
+            found.unread.push(format!("{}: {} is for Windows", file.display(), document.name()));
+        }
         "DaemonSet" | "Deployment" | "StatefulSet" => found.workloads.push(document),
         "CustomResourceDefinition" if !found.definitions.contains(&file) => found.definitions.push(file),
         _ => {}

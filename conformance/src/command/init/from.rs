@@ -27,7 +27,10 @@ pub(super) fn manifest(directory: &Path) -> std::io::Result<String> {
     let mut draft = Draft::default();
     draft.take_name(&found);
     draft.take_workloads(&found);
-    found.drivers.iter().for_each(|driver| draft.take_driver(driver));
+    // By name the first, as the manifest's `name`.
+    if let Some(driver) = found.drivers.iter().min_by_key(|driver| driver.name()) {
+        draft.take_driver(driver);
+    }
     draft.take_classes(&found);
     for class in &found.snapshot_classes {
         let parameters = text_map(&class.value["parameters"]);
@@ -48,6 +51,13 @@ pub(super) fn manifest(directory: &Path) -> std::io::Result<String> {
         let files: Vec<_> =
             found.definitions.iter().map(|file| quoted(&file.display().to_string())).collect();
         draft.table("kubernetes").push(format!("objects = [{}]", files.join(", ")));
+    }
+    if let Some(file) = found.repeated.first() {
+        draft.note(format!(
+            "files that repeat an object ({}), such as {}: each object is read once",
+            found.repeated.len(),
+            file.display()
+        ));
     }
     draft.notes.extend(found.unread.iter().map(|file| format!("not read: {file}")));
     Ok(draft.text())
@@ -499,7 +509,9 @@ spec:
     fn written(files: &[(&str, &str)]) -> String {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            fs::write(directory.path().join(name), text).unwrap();
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
         }
         let text = manifest(directory.path()).unwrap();
         Manifest::parse(&text, Path::new("driver.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -567,6 +579,37 @@ spec:
         let text = written(&[("node.yaml", &several)]);
         assert!(text.contains(r#""--dir", "{state}/data", "--cache={state}/cache""#), "{text}");
         assert!(text.contains(r#"prepare = ["mkdir", "-p", "{state}/cache", "{state}/data"]"#), "{text}");
+    }
+
+    #[test]
+    fn older_versions_copies_and_windows_are_left_out() {
+        let windows = NODE
+            .replace("      serviceAccountName: my-node", "      nodeSelector: {kubernetes.io/os: windows}");
+        let windows =
+            windows.replace("{name: node}", "{name: node-win}").replace("my-driver", "my-driver.exe");
+        let old = NODE.replace("my-driver", "my-old-driver");
+        let files = [
+            ("a-windows.yaml", &*windows),
+            ("node.yaml", NODE),
+            ("example/node.yaml", &*old),
+            ("v1.0.0/another.yaml", &*old.replace("block.csi", "old.csi")),
+        ];
+        let text = written(&files);
+        assert!(text.contains("command = [\"./my-driver\", "), "{text}");
+        assert!(text.contains("name = \"block.csi.example.com\""), "{text}");
+        for reason in [
+            "<dir>/a-windows.yaml: node-win is for Windows",
+            "directories of versions (1), <dir>/v1.0.0",
+            "files that repeat an object (2), such as <dir>/example/node.yaml",
+        ] {
+            assert!(text.contains(reason), "{reason}\n{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_driver_of_the_name_is_described() {
+        let text = written(&[("a.yaml", NODE), ("b.yaml", &NODE.replace("block.csi", "zonal.csi"))]);
+        assert!(text.contains("several drivers: block.csi.example.com, zonal.csi.example.com"), "{text}");
     }
 
     #[test]
