@@ -92,7 +92,10 @@ impl Draft {
 
     fn take_workloads(&mut self, found: &Found) {
         let is_node = |workload: &&Document| workload.kind() == "DaemonSet";
-        let node = found.workloads.iter().filter(is_node).find_map(|it| Some((it, deployment::driver(it)?)));
+        // The registrar runs beside the driver on each node; other DaemonSets are about something else.
+        let mut nodes: Vec<&Document> = found.workloads.iter().filter(is_node).collect();
+        nodes.sort_by_key(|workload| !workload.value.to_string().contains("driver-registrar"));
+        let node = nodes.into_iter().find_map(|it| Some((it, deployment::driver(it)?)));
         let controllers = found.workloads.iter().filter(|workload| !is_node(workload));
         let controller = controllers.filter_map(|it| Some((it, deployment::driver(it)?)));
         // The controller is the workload with a provisioner or an attacher.
@@ -604,6 +607,14 @@ spec:
         ] {
             assert!(text.contains(reason), "{reason}\n{text}");
         }
+    }
+
+    #[test]
+    fn workload_with_the_registrar_is_the_drivers() {
+        let other = "kind: DaemonSet\nmetadata: {name: old}\nspec: {template: {spec: {containers: \
+                     [{name: a, image: example/old-provisioner}]}}}\n";
+        let text = written(&[("a.yaml", other), ("csi/node.yaml", NODE)]);
+        assert!(text.contains("command = [\"./my-driver\", "), "{text}");
     }
 
     #[test]
