@@ -98,3 +98,15 @@ fn asked_sizes(lines: &str) -> Vec<String> {
     let size = |line: &str| Some(line.split_once("\"requiredBytes\":\"")?.1.split('"').next()?.to_owned());
     asked.filter_map(size).collect()
 }
+
+/// A driver inherits nothing that it could write to but its log: descriptor 3 is the worker's way to the run.
+#[test]
+fn driver_does_not_inherit_the_report() {
+    if !has_root() {
+        return;
+    }
+    let ended = Volproof::new().args("run --driver-cmd").arg("readlink /proc/self/fd/3 {socket}").run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.told().contains("it exited at once"), "{}", ended.told());
+    assert!(!ended.told().contains("pipe:["), "{}", ended.told());
+}

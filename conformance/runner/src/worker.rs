@@ -57,6 +57,11 @@ pub type Player =
 pub fn main(player: Player) -> ExitCode {
     // SAFETY: the run gave this process these two descriptors and nothing in it has touched them yet.
     let (report, lifeline) = unsafe { (File::from_raw_fd(REPORT_FD), OwnedFd::from_raw_fd(LIFELINE_FD)) };
+    // A driver must not inherit the way to the run's ear: its tools complain of it, and what it wrote there would be read.
+    if let Err(error) = close_on_exec(REPORT_FD) {
+        eprintln!("error: cannot keep the report from other processes: {error}");
+        return ExitCode::FAILURE;
+    }
     let voice = Voice { out: Rc::new(RefCell::new(report)), masks: Rc::default() };
     match enter(lifeline, &voice) {
         Ok((assignment, sandbox)) => work(assignment, sandbox, player, &voice),
@@ -115,9 +120,9 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     Ok((assignment, sandbox))
 }
 
-/// Closes a descriptor of the run's terminal in all processes that this one starts.
+/// Closes a descriptor in all processes that this one starts.
 fn close_on_exec(number: RawFd) -> nix::Result<()> {
-    // SAFETY: the run gave this process this descriptor, and nothing closes it.
+    // SAFETY: the run gave this process this descriptor, and nothing closes it before this returns.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map(drop)
 }
