@@ -546,7 +546,8 @@ pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
 /// The finding of a call without an answer within the case's time for it.
 pub(crate) fn unanswered(method: &str) -> Finding {
     let sentence = format!(
-        "{method} was not answered in the time of the case; if the driver needs longer, --timeout gives it more."
+        "{method} was not answered in the time of the case; if the driver needs longer, --timeout and `call` below \
+         [timeouts] in its manifest give it more."
     );
     Finding { sentence, ..promise_broken("DRV-093", method, NOT_ANSWERED) }
 }

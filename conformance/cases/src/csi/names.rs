@@ -320,8 +320,9 @@ async fn volumes_made_at_once_are_used(cx: &mut Cx) -> Result {
         cx.keeps("DRV-092", CREATE, false, &cause)?;
     }
     cx.keeps("DRV-092", CREATE, true, "")?;
-    // The others say that they may be tried again, or that there is no room.
-    const LATER: [&str; 4] = ["OK", "Aborted", "Unavailable", "ResourceExhausted"];
+    // The others say that they may be tried again, or that there is no room: as their size was granted before, OUT_OF_RANGE
+    // can only mean that.
+    const LATER: [&str; 5] = ["OK", "Aborted", "Unavailable", "ResourceExhausted", "OutOfRange"];
     let failed: Vec<&str> = answers.iter().map(Answer::code).filter(|code| !LATER.contains(code)).collect();
     let cause = format!(
         "Of {TIMES} volumes of different names that were created at once, {} failed: {}.",

@@ -13,6 +13,7 @@ use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest
 use harness::driver::{Exit, Lost};
 use harness::guard::Guard;
 use harness::load;
+use harness::manifest::Timeouts;
 use harness::proxy::within;
 use tonic::Status;
 
@@ -201,12 +202,19 @@ impl Bed {
         left
     }
 
+    /// [`CALL`], and longer for a driver that its manifest calls slow, or that has been.
+    fn limit_of_deletion(&self) -> Duration {
+        let said = self.manifest().call_timeout();
+        let said = Some(said).filter(|said| *said > Timeouts::default().call.duration()).unwrap_or_default();
+        CALL.max(said).max(self.slowness(&self.journal))
+    }
+
     async fn delete_volumes(&self, volumes: Vec<String>) -> Vec<String> {
         let mut left = Vec::new();
         for volume in volumes {
             let of_other = self.other().filter(|_| self.made.of_other.borrow().contains(&volume));
             let provisioner = of_other.map_or(&self.provisioner, |other| &other.provisioner);
-            match load::within(CALL, provisioner.delete(&volume)).await {
+            match load::within(self.limit_of_deletion(), provisioner.delete(&volume)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => left.push(format!("volume {volume}: {}", chain(&error).join(": "))),
                 // Each further one would take as long.
