@@ -75,13 +75,25 @@ impl LinuxHost {
     }
 
     /// Looks at a path: here if it is the node's own.
-    async fn look<T: Send + 'static>(&self, path: &Path, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if self.fence.is_own(path) { work() } else { blocking(work).await }
+    async fn look<T: Send + 'static>(&self, path: &Path, work: fn(&Path) -> T) -> T {
+        if self.fence.is_own(path) {
+            return work(path);
+        }
+        let path = path.to_owned();
+        blocking(move || work(&path)).await
     }
 
     /// Changes what is at a path: here if it is the node's own.
-    async fn change<T: Send + 'static>(&self, path: &Path, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if self.announcements_block { blocking(work).await } else { self.look(path, work).await }
+    async fn change<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&fence::Fence, &Path) -> T + Send + 'static,
+    ) -> T {
+        if !self.announcements_block && self.fence.is_own(path) {
+            return work(&self.fence, path);
+        }
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || work(&fence, &path)).await
     }
 
     /// [`Self::new`] in the form that the manager takes.
@@ -145,8 +157,7 @@ impl Host for LinuxHost {
     }
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
-        let owned = path.to_owned();
-        self.look(path, move || mount_point::mount_of(&owned)).await
+        self.look(path, mount_point::mount_of).await
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -157,33 +168,27 @@ impl Host for LinuxHost {
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
-        let owned = path.to_owned();
-        self.look(path, move || mount_point::is_likely(&owned)).await
+        self.look(path, mount_point::is_likely).await
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        let owned = path.to_owned();
-        self.look(path, move || mount_point::is_certain(&owned)).await
+        self.look(path, mount_point::is_certain).await
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, owned) = (self.fence.clone(), path.to_owned());
-        self.change(path, move || file::make_dir_all(&fence, &owned, mode)).await
+        self.change(path, move |fence, path| file::make_dir_all(fence, path, mode)).await
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, owned) = (self.fence.clone(), path.to_owned());
-        self.change(path, move || file::make_dir(&fence, &owned, mode)).await
+        self.change(path, move |fence, path| file::make_dir(fence, path, mode)).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        let (fence, owned) = (self.fence.clone(), path.to_owned());
-        self.change(path, move || file::remove_dir(&fence, &owned)).await
+        self.change(path, file::remove_dir).await
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        let (fence, owned) = (self.fence.clone(), path.to_owned());
-        self.change(path, move || file::remove_file(&fence, &owned)).await
+        self.change(path, file::remove_file).await
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
@@ -196,8 +201,7 @@ impl Host for LinuxHost {
     }
 
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
-        let owned = path.to_owned();
-        self.look(path, move || file::read_file(&owned)).await
+        self.look(path, file::read_file).await
     }
 
     async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
@@ -206,13 +210,12 @@ impl Host for LinuxHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let (fence, owned, bytes) = (self.fence.clone(), path.to_owned(), bytes.to_owned());
-        self.change(path, move || file::write_file(&fence, &owned, &bytes, mode)).await
+        let bytes = bytes.to_owned();
+        self.change(path, move |fence, path| file::write_file(fence, path, &bytes, mode)).await
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
-        let (fence, owned) = (self.fence.clone(), path.to_owned());
-        self.change(path, move || file::create_file(&fence, &owned, mode)).await
+        self.change(path, move |fence, path| file::create_file(fence, path, mode)).await
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
@@ -220,8 +223,7 @@ impl Host for LinuxHost {
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        let owned = path.to_owned();
-        self.look(path, move || file::read_link(&owned)).await
+        self.look(path, file::read_link).await
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -229,18 +231,15 @@ impl Host for LinuxHost {
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
-        let owned = path.to_owned();
-        self.look(path, move || file::metadata(&owned)).await
+        self.look(path, |path| file::metadata(path)).await
     }
 
     async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
-        let owned = path.to_owned();
-        self.look(path, move || file::symlink_metadata(&owned)).await
+        self.look(path, file::symlink_metadata).await
     }
 
     async fn access(&self, path: &Path) -> Result<()> {
-        let owned = path.to_owned();
-        self.look(path, move || file::access(&owned)).await
+        self.look(path, file::access).await
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {

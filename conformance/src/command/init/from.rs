@@ -25,10 +25,10 @@ const FOR_THE_CLUSTER: &str = "csi.storage.k8s.io/";
 pub(super) fn manifest(directory: &Path) -> std::io::Result<String> {
     let found = deployment::read(directory)?;
     let mut draft = Draft::default();
-    draft.take_name(&found);
+    let name = draft.take_name(&found);
     draft.take_workloads(&found);
-    // By name the first, as the manifest's `name`.
-    if let Some(driver) = found.drivers.iter().min_by_key(|driver| driver.name()) {
+    let is_this = |driver: &&Document| Some(driver.name()) == name;
+    if let Some(driver) = found.drivers.iter().find(is_this) {
         draft.take_driver(driver);
     }
     draft.take_classes(&found);
@@ -72,11 +72,13 @@ impl Draft {
         self.tables.entry(name).or_default()
     }
 
-    fn take_name(&mut self, found: &Found) {
+    /// Returns the name of the driver that the manifest is about, if a file says it.
+    fn take_name<'a>(&mut self, found: &'a Found) -> Option<&'a str> {
         let of_drivers = found.drivers.iter().map(Document::name);
         let of_classes = found.classes.iter().filter_map(|class| class.value["provisioner"].as_str());
         let names: BTreeSet<&str> = of_drivers.chain(of_classes).filter(|name| !name.is_empty()).collect();
-        match names.iter().next() {
+        let first = names.first().copied();
+        match first {
             Some(name) => self.head.push(format!("name = {}", quoted(name))),
             None => {
                 self.note("name: no CSIDriver and no StorageClass says it; the driver is asked".to_owned())
@@ -88,6 +90,7 @@ impl Draft {
                 names.into_iter().collect::<Vec<_>>().join(", ")
             ));
         }
+        first
     }
 
     fn take_workloads(&mut self, found: &Found) {

@@ -18,10 +18,15 @@ impl Fence {
         Self(Some(root.into()))
     }
 
+    /// The root and the rest of a path below it.
+    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+        let root = self.0.as_deref()?;
+        Some((root, path.strip_prefix(root).ok()?))
+    }
+
     /// The directory of `path`, held open, and the name in it. ELOOP where a link is on the way from the root.
     pub(super) fn place(&self, path: &Path) -> Result<Place, Errno> {
-        let below = self.0.as_deref().and_then(|root| Some((root, path.strip_prefix(root).ok()?)));
-        let Some((root, below)) = below else { return Ok(Place::plain(path)) };
+        let Some((root, below)) = self.split(path) else { return Ok(Place::plain(path)) };
         let (Some(directory), Some(name)) = (below.parent(), below.file_name()) else {
             return Ok(Place::plain(path));
         };
@@ -32,8 +37,7 @@ impl Fence {
     /// Whether `path`, there or not, is in the file system of the node's root: no link and no mount is on the way from the
     /// root, and none is at it. No server of a volume is asked about such a path. False where the kernel cannot tell.
     pub(super) fn is_own(&self, path: &Path) -> bool {
-        let below = self.0.as_deref().and_then(|root| Some((root, path.strip_prefix(root).ok()?)));
-        let Some((root, below)) = below.filter(|(_, below)| !below.as_os_str().is_empty()) else {
+        let Some((root, below)) = self.split(path).filter(|(_, below)| !below.as_os_str().is_empty()) else {
             return false;
         };
         let Ok(root) = rustix::fs::open(root, DIRECTORY, Mode::empty()) else { return false };
@@ -102,12 +106,18 @@ mod tests {
 
     use super::*;
 
+    /// A tree with a directory, `pods/a`, and a link to it, `pods/b`.
+    fn tree() -> tempfile::TempDir {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir_all(scratch.path().join("pods/a/volumes")).unwrap();
+        symlink("a", scratch.path().join("pods/b")).unwrap();
+        scratch
+    }
+
     #[test]
     fn path_behind_a_link_or_outside_is_not_the_nodes_own() {
-        let scratch = tempfile::tempdir().unwrap();
+        let scratch = tree();
         let root = scratch.path();
-        fs::create_dir_all(root.join("pods/a")).unwrap();
-        symlink("a", root.join("pods/b")).unwrap();
         let fence = Fence::around(root);
         for (path, is_own) in [
             ("pods/a", true),
@@ -125,10 +135,8 @@ mod tests {
 
     #[test]
     fn both_walks_refuse_a_link_on_the_way() {
-        let scratch = tempfile::tempdir().unwrap();
+        let scratch = tree();
         let root = scratch.path();
-        fs::create_dir_all(root.join("pods/a/volumes")).unwrap();
-        symlink("a", root.join("pods/b")).unwrap();
         let open = || rustix::fs::open(root, DIRECTORY, Mode::empty()).unwrap();
         for (below, outcome) in [
             ("pods/a/volumes", Ok(())),
