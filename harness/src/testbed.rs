@@ -32,7 +32,7 @@ pub use builder::Builder;
 pub use claims::{IS_DEFAULT_CLASS, IS_DEFAULT_GROUP_SNAPSHOT_CLASS, IS_DEFAULT_SNAPSHOT_CLASS};
 pub use error::TestbedError;
 pub use fixtures::{FixtureError, Fixtures};
-pub use other_node::{OtherNode, mount_root};
+pub use other_node::{NodeRoot, OtherNode};
 pub use prepared::Prepared;
 pub use surroundings::Surroundings;
 
@@ -110,9 +110,9 @@ impl Testbed {
 
     /// Ends the node, then the driver, which is asked first and has so much time.
     pub async fn end(&self, within: Duration) {
-        self.node.kill().await;
-        // A driver that dies of old age must not look like one that crashed, so the node goes first.
-        self.end_driver(within).await;
+        // The node is killed first, or it would take the driver for one that crashed. The kernel needs a while to clear
+        // up after it, in which the driver can end.
+        tokio::join!(self.node.kill(), self.end_driver(within));
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use harness::journal::Journal;
 use harness::node::Node;
-use harness::testbed::{OtherNode, Testbed, mount_root};
-use harness::tmpfs::Tmpfs;
+use harness::testbed::{NodeRoot, OtherNode, Testbed};
 use serde_json::Value;
 
 use super::manifest;
@@ -24,14 +23,14 @@ pub(super) struct Other {
     /// The number of lines of its journal that were printed.
     pub(super) printed: usize,
     /// Its root, where the driver's manifest has two nodes.
-    root: Option<Tmpfs>,
+    root: Option<NodeRoot>,
 }
 
 impl Other {
     /// Makes room for the node. Its root is there before it starts, and outlives it.
     pub(super) fn prepare(bed: &Testbed) -> Result<Self> {
         let wanted = bed.manifest().has_other_node();
-        let root = wanted.then(|| mount_root(&bed.layout.beside(OTHER, true))).transpose()?;
+        let root = wanted.then(|| NodeRoot::mount(&bed.layout.beside(OTHER, true))).transpose()?;
         Ok(Self { node: None, pods: BTreeSet::new(), printed: 0, root })
     }
 }

@@ -55,7 +55,7 @@ use harness::manifest::Sensitive;
 use harness::masks::SHORTEST;
 use harness::proxy::Gate;
 use harness::sandbox::Ownership;
-use harness::testbed::{OtherNode, Testbed};
+use harness::testbed::{NodeRoot, OtherNode, Testbed};
 use harness::tmpfs::Tmpfs;
 
 use crate::dead_end::NotUndone;
@@ -88,8 +88,7 @@ pub struct Bed {
     device_groups: DeviceGroups,
     other: OnceCell<OtherNode>,
     testbed: Testbed,
-    /// The file system of the other node's root.
-    _other_root: Option<Tmpfs>,
+    _other_root: Option<NodeRoot>,
     // After the driver, whose processes are in it.
     cgroup: Option<Arc<Cgroup>>,
     abilities: Abilities,

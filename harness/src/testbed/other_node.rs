@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::Node as NodeObject;
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tokio::sync::Mutex;
 
@@ -19,7 +20,6 @@ use crate::manifest::State;
 use crate::node::{Node, NodeOptions};
 use crate::observe::MountWatch;
 use crate::proxy::{Proxy, ProxyOptions};
-use crate::tmpfs::Tmpfs;
 
 /// The size of the node's root.
 const ROOT_BYTES: u64 = 64 << 20;
@@ -42,7 +42,7 @@ pub struct OtherNode {
 }
 
 impl Surroundings {
-    /// Starts another node on the root that [`mount_root`] has made, with a driver of its own, and waits until the node has
+    /// Starts another node on a mounted [`NodeRoot`], with a driver of its own, and waits until the node has
     /// registered the driver. If the drivers share their state, the first driver's controller service serves both nodes.
     ///
     /// # Errors
@@ -182,8 +182,7 @@ impl OtherNode {
 
     /// Kills the node, then ends its driver: with SIGTERM, and after the time `within` with SIGKILL.
     pub async fn end(&self, within: Duration) {
-        self.node.kill().await;
-        self.driver.lock().await.terminate(within).await;
+        tokio::join!(self.node.kill(), async { self.driver.lock().await.terminate(within).await });
     }
 
     fn set_ready(&self, ready: bool) -> Result<(), TestbedError> {
@@ -201,18 +200,36 @@ impl OtherNode {
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Mounts the root of another node as a peer group of its own, as a sandbox mounts that of the first node. The mount comes
-/// before the node and outlives it.
+/// The mounted root of another node. It comes before the node and outlives it.
 ///
-/// # Errors
-/// When it cannot be mounted.
-pub fn mount_root(layout: &Layout) -> Result<Tmpfs, TestbedError> {
-    for directory in [layout.root(), &layout.sockets(), &layout.state().join("drv")] {
-        let failed = |source| TestbedError::Prepare { path: directory.to_owned(), source };
-        fs::create_dir_all(directory).map_err(failed)?;
+/// Dropped, it is only detached: it ends with its last user, such as a listener whose task ends a moment later.
+#[derive(Debug)]
+pub struct NodeRoot(PathBuf);
+
+impl NodeRoot {
+    /// Mounts it as a peer group of its own, as a sandbox mounts that of the first node.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn mount(layout: &Layout) -> Result<Self, TestbedError> {
+        for directory in [layout.root(), &layout.sockets(), &layout.state().join("drv")] {
+            let failed = |source| TestbedError::Prepare { path: directory.to_owned(), source };
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let options = format!("size={ROOT_BYTES},mode=0755");
+        let failed =
+            |errno: Errno| TestbedError::Prepare { path: layout.root().to_owned(), source: errno.into() };
+        mount(Some("volproof"), layout.root(), Some("tmpfs"), MsFlags::empty(), Some(&*options))
+            .map_err(failed)?;
+        let root = Self(layout.root().to_owned());
+        mount(None::<&str>, layout.root(), None::<&str>, MsFlags::MS_SHARED, None::<&str>).map_err(failed)?;
+        Ok(root)
     }
-    let root = Tmpfs::mount(layout.root(), ROOT_BYTES)?;
-    let shared = mount(None::<&str>, layout.root(), None::<&str>, MsFlags::MS_SHARED, None::<&str>);
-    shared.map_err(|errno| TestbedError::Prepare { path: layout.root().to_owned(), source: errno.into() })?;
-    Ok(root)
+}
+
+impl Drop for NodeRoot {
+    fn drop(&mut self) {
+        // The sandbox's namespace takes away what cannot be detached.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
 }

@@ -14,7 +14,7 @@ use harness::masks::SHORTEST;
 use harness::observe::MountWatch;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
-use harness::testbed::{Builder, Testbed, TestbedError, mount_root};
+use harness::testbed::{Builder, NodeRoot, Testbed, TestbedError};
 
 use super::disks::Disks;
 use super::{Bed, Made, nfs, other_node};
@@ -38,7 +38,7 @@ impl Bed {
         let may_have_other = orders.manifest.has_other_node() || orders.manifest.has_nodes_apart();
         let other_root = may_have_other.then(|| {
             let layout = testbed.layout.beside(other_node::NAME, true);
-            mount_root(&layout).map_err(|error| Refusal::of_testbed(&error))
+            NodeRoot::mount(&layout).map_err(|error| Refusal::of_testbed(&error))
         });
         let devices_of_driver = [sandbox.devices(), testbed.prepared.disks()].concat();
         let bed = Self {
