@@ -156,12 +156,12 @@ impl Cgroup {
         self.disks_limited
     }
 
-    /// The files into which a process writes `0` to move itself into the group.
+    /// The files into which a process with one thread writes `0` to move itself into the group.
     ///
     /// # Errors
     /// When one cannot be opened.
-    pub fn procs_files(&self) -> io::Result<Vec<File>> {
-        self.dirs.iter().map(|dir| File::options().write(true).open(dir.join("cgroup.procs"))).collect()
+    pub fn entrances(&self) -> io::Result<Vec<File>> {
+        self.dirs.iter().map(|dir| entrance(dir)).collect()
     }
 
     /// The processes that are in the group.
@@ -282,12 +282,23 @@ fn kill_all(dir: &Path) {
     }
 }
 
-/// Moves the calling process into the group behind these files. Safe between fork and exec: it only writes.
+/// The file into which a process with one thread writes `0` to move itself into a group.
+///
+/// In version 1 the one for threads: to move a process as a whole, the kernel waits until no thread is being made anywhere.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(crate) fn entrance(dir: &Path) -> io::Result<File> {
+    let open = |name| File::options().write(true).open(dir.join(name));
+    open("tasks").or_else(|_| open("cgroup.procs"))
+}
+
+/// Moves the calling process into the groups behind these files. Safe between fork and exec: it only writes.
 ///
 /// # Errors
 /// When the kernel refuses it.
-pub(crate) fn enter(procs_files: &[File]) -> io::Result<()> {
-    procs_files.iter().try_for_each(|mut file| file.write_all(b"0"))
+pub(crate) fn enter(entrances: &[File]) -> io::Result<()> {
+    entrances.iter().try_for_each(|mut file| file.write_all(b"0"))
 }
 
 /// The mount point of control groups of version 2, even without controllers.

@@ -127,13 +127,13 @@ impl Container {
     ) -> Result<Self, ContainerError> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
-        let procs_file =
-            group.as_ref().map(DeviceGroup::procs_file).transpose().map_err(ContainerError::Start)?;
-        let procs_files: Vec<File> = procs_file.into_iter().collect();
+        let entrance =
+            group.as_ref().map(DeviceGroup::entrance).transpose().map_err(ContainerError::Start)?;
+        let entrances: Vec<File> = entrance.into_iter().collect();
         let terminal = terminal.to_vec();
         let enter = move || {
             terminal.iter().try_for_each(|descriptor| survive_exec(*descriptor))?;
-            cgroup::enter(&procs_files)
+            cgroup::enter(&entrances)
         };
         // SAFETY: it only makes system calls, on descriptors that are open.
         unsafe { command.pre_exec(enter) };

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsString};
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::sys::statvfs::statvfs;
 
-use crate::notification::{self, Notification, array, notifications};
+use crate::notification::{Group, Notification, array, notifications};
 
 /// A notification about an entry of a directory carries the directory's file system, its handle and the entry's name.
 const REPORT: u32 = libc::FAN_REPORT_DIR_FID | libc::FAN_REPORT_NAME;
@@ -22,10 +21,10 @@ const BEFORE_HANDLE: usize = 20;
 
 /// Notes the groups that processes of this PID namespace make directly below the tops of the hierarchies.
 ///
-/// One notification group for all: the kernel takes its time to close each, and there are a dozen hierarchies of version 1.
+/// One notification group for all: there are a dozen hierarchies of version 1.
 #[derive(Debug)]
 pub(super) struct Makers {
-    group: File,
+    group: Group,
     /// The tops by the ids of their file systems.
     tops: BTreeMap<u64, PathBuf>,
     made: Mutex<BTreeSet<PathBuf>>,
@@ -39,12 +38,12 @@ impl Makers {
 
     fn try_watch(tops: impl IntoIterator<Item = PathBuf>) -> io::Result<Self> {
         // Only root of the machine may have an endless queue; to others the kernel does not name the process.
-        let group = notification::open_group(libc::FAN_UNLIMITED_QUEUE | REPORT)?;
+        let group = Group::open(libc::FAN_UNLIMITED_QUEUE | REPORT, 0)?;
         let mut by_id = BTreeMap::new();
         for top in tops {
             let path = CString::new(top.as_os_str().as_bytes())?;
             let mask = libc::FAN_CREATE | libc::FAN_ONDIR;
-            notification::mark(&group, libc::FAN_MARK_ONLYDIR, mask, libc::AT_FDCWD, Some(&path))?;
+            group.mark(libc::FAN_MARK_ONLYDIR, mask, libc::AT_FDCWD, Some(&path))?;
             let id = statvfs(&top)?.filesystem_id();
             if let Some(other) = by_id.insert(id, top) {
                 let message = format!("the file system of `{}` has the id of another", other.display());

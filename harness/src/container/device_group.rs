@@ -65,9 +65,8 @@ impl DeviceGroup {
     }
 
     /// The file into which a process writes `0` to move itself into the group.
-    pub(super) fn procs_file(&self) -> io::Result<File> {
-        let path = self.path.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        File::options().write(true).open(path.join("cgroup.procs"))
+    pub(super) fn entrance(&self) -> io::Result<File> {
+        cgroup::entrance(self.path.as_ref().ok_or(io::ErrorKind::NotFound)?)
     }
 
     fn remove(&mut self) -> Result<(), CloseError> {

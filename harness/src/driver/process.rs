@@ -78,10 +78,10 @@ impl Process {
             _ => DriverError::Start { program: program.to_owned(), source },
         };
         let errors = log.try_clone().map_err(failed)?;
-        let procs_files = limits.map(Cgroup::procs_files).transpose().map_err(failed)?.unwrap_or_default();
+        let entrances = limits.map(Cgroup::entrances).transpose().map_err(failed)?.unwrap_or_default();
         let mut command = tokio::process::Command::new(program);
         // SAFETY: between fork and exec only descriptors are written to, which is async-signal-safe.
-        unsafe { command.pre_exec(move || cgroup::enter(&procs_files)) };
+        unsafe { command.pre_exec(move || cgroup::enter(&entrances)) };
         if let Some(directory) = &directory {
             command.current_dir(directory);
         }

@@ -114,12 +114,11 @@ fn has_capability(status: &str, number: u32) -> bool {
 }
 
 fn mount_events() -> Answer {
-    // Asked in a namespace of our own: elsewhere an ordinary user may not.
-    let works = in_child(|| {
-        let namespace = if is_root() { CloneFlags::empty() } else { CloneFlags::CLONE_NEWUSER };
-        unshare(namespace | CloneFlags::CLONE_NEWNS).is_ok()
-            && MountWatch::start_with(Witness::Fanotify).is_ok()
-    });
+    let is_notified = || MountWatch::start_with(Witness::Fanotify).is_ok();
+    // An ordinary user may ask in a namespace of its own alone.
+    let namespaces = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
+    let works =
+        if is_root() { is_notified() } else { in_child(|| unshare(namespaces).is_ok() && is_notified()) };
     match works {
         true => Ok(()),
         false => absent("the kernel does not notify of mounts (Linux 6.15 does)", "use a newer kernel"),

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use super::poll::Table;
 use super::statmount::Statmount;
 use super::{Missed, Mount, MountEvent, MountEventKind, MountId, ObserveError, statmount};
-use crate::notification::{self, Notification, array, notifications};
+use crate::notification::{Group, Notification, array, notifications};
 
 const FAN_REPORT_MNT: u32 = 0x4000;
 const FAN_MARK_MNTNS: u32 = 0x110;
@@ -21,7 +21,7 @@ const ROOM: usize = 256;
 /// A notification group on the caller's mount namespace, and every mount it knows of.
 #[derive(Debug)]
 pub(super) struct Fanotify {
-    group: File,
+    group: Group,
     table: Table,
     known: BTreeMap<MountId, Mount>,
     /// The kernel's very words about each of them: comparing those costs next to nothing.
@@ -185,18 +185,19 @@ impl Fanotify {
     }
 }
 
-fn open_group() -> Result<File, ObserveError> {
+fn open_group() -> Result<Group, ObserveError> {
     // Root of a user namespace may not have an endless queue; 16384 events between two looks will do, and
     // an overflow is an error of its own.
-    notification::open_group(FAN_REPORT_MNT | libc::FAN_UNLIMITED_QUEUE)
-        .or_else(|_| notification::open_group(FAN_REPORT_MNT))
+    Group::open(FAN_REPORT_MNT | libc::FAN_UNLIMITED_QUEUE, FAN_MARK_MNTNS)
+        .or_else(|_| Group::open(FAN_REPORT_MNT, FAN_MARK_MNTNS))
         .map_err(|source| ObserveError::Watch { what: "fanotify_init", source })
 }
 
-fn mark_namespace(group: &File) -> Result<(), ObserveError> {
+fn mark_namespace(group: &Group) -> Result<(), ObserveError> {
     let namespace = File::open("/proc/thread-self/ns/mnt")
         .map_err(|source| ObserveError::Watch { what: "/proc/thread-self/ns/mnt", source })?;
-    notification::mark(group, FAN_MARK_MNTNS, FAN_MNT_ATTACH | FAN_MNT_DETACH, namespace.as_raw_fd(), None)
+    group
+        .mark(0, FAN_MNT_ATTACH | FAN_MNT_DETACH, namespace.as_raw_fd(), None)
         .map_err(|source| ObserveError::Watch { what: "fanotify_mark", source })
 }
 
