@@ -4,7 +4,7 @@
 //! wall-clock time then judges the machine and not the process that is waited for. Reads `/proc/loadavg` and nothing else.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
@@ -61,7 +61,7 @@ pub async fn limit_reached(limit: Duration) -> Late {
 }
 
 async fn limit_reached_under(limit: Duration, started: Instant, load: impl Fn() -> f64) -> Late {
-    let mut counted = Duration::ZERO;
+    let (mut counted, mut slowness) = (Duration::ZERO, 1.0);
     loop {
         let waited = started.elapsed();
         let is_cut_short = counted < limit && waited >= limit * LONGEST;
@@ -69,11 +69,11 @@ async fn limit_reached_under(limit: Duration, started: Instant, load: impl Fn() 
             let load = waited.as_secs_f64() / counted.as_secs_f64().max(1e-3);
             return Late { waited, load: load.clamp(1.0, SLOWEST), is_cut_short };
         }
-        let load = load().clamp(1.0, SLOWEST);
-        let tick = TICK.min((limit - counted).mul_f64(load)).max(Duration::from_millis(1));
+        let tick = TICK.min((limit - counted).mul_f64(slowness)).max(Duration::from_millis(1));
         tokio::time::sleep(tick).await;
+        slowness = load().clamp(1.0, SLOWEST);
         // A tick counts as planned even if it took longer: the machine stood still meanwhile.
-        counted += tick.div_f64(load);
+        counted += tick.div_f64(slowness);
     }
 }
 
@@ -126,9 +126,14 @@ fn load() -> f64 {
         return 1.0;
     }
     let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    runnable(&loadavg).unwrap_or(1.0) / f64::from(u32::try_from(processors).unwrap_or(u32::MAX))
+    runnable(&loadavg).unwrap_or(1.0) / *PROCESSORS
 }
+
+/// The number of processors that this process may use.
+static PROCESSORS: LazyLock<f64> = LazyLock::new(|| {
+    let number = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+});
 
 /// The fourth word of `/proc/loadavg`, before the slash.
 fn runnable(loadavg: &str) -> Option<f64> {

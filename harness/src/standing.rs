@@ -1,6 +1,7 @@
 //! The privileges of this process on the machine, and whether that is a guest.
 
 use std::fs;
+use std::sync::LazyLock;
 
 /// The privileges of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,9 @@ pub fn is_root() -> bool {
 /// Whether this is a guest of the suite.
 pub fn in_guest() -> bool {
     // The arguments of a guest's PID 1 are on its kernel's command line.
-    fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest")
+    static IN_GUEST: LazyLock<bool> =
+        LazyLock::new(|| fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest"));
+    *IN_GUEST
 }
 
 /// The user id of this process on the machine.

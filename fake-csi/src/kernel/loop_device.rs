@@ -187,7 +187,7 @@ fn attached(image: &Path) -> Result<Vec<PathBuf>, KernelError> {
 }
 
 fn listed() -> Result<Vec<(PathBuf, PathBuf)>, KernelError> {
-    const BLOCK: &str = "/sys/block";
+    const BLOCK: &str = "/sys/devices/virtual/block";
     let mut found = Vec::new();
     for entry in fs::read_dir(BLOCK).map_err(|source| KernelError::path("list", BLOCK, source))?.flatten() {
         let name = entry.file_name();

@@ -262,7 +262,7 @@ fn entries(directory: &Path) -> BTreeMap<OsString, Entry> {
 fn things() -> BTreeSet<Thing> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let loops = table::numbers().into_iter().filter(|number| table::is_bound(*number));
+    let loops = table::numbers_bound().into_iter();
     let loops = loops.map(|number| Thing::Loop(number, table::sequence(number)));
     loops.chain(pids.map(Thing::Process)).collect()
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use linux_raw_sys::loop_device as raw;
+use rustix::fs::{Access, AtFlags, accessat};
 
 use super::{LOOP_MAJOR, clear, ioctl, node, wait_detached};
 use crate::observe::Device;
@@ -37,31 +38,45 @@ impl BoundLoop {
     }
 }
 
+/// The directory of the disks that are no hardware. Shorter than `/sys/block`, whose entries are links to here: this is
+/// looked through before each call to a driver.
+const VIRTUAL: &str = "/sys/devices/virtual/block";
+
 /// Every attached loop device that we may look at, by number.
 pub fn bound() -> Vec<BoundLoop> {
-    let mut found: Vec<BoundLoop> = numbers().into_iter().filter_map(read).collect();
+    let mut found: Vec<BoundLoop> = numbers_bound().into_iter().filter_map(ask).collect();
     found.sort_by_key(|bound| bound.number);
     found
 }
 
+/// The numbers of the loop devices to which something is attached.
+pub(crate) fn numbers_bound() -> Vec<u32> {
+    let Ok(disks) = File::open(VIRTUAL) else { return Vec::new() };
+    let is_bound = |number: &u32| {
+        accessat(&disks, format!("loop{number}/loop"), Access::EXISTS, AtFlags::empty()).is_ok()
+    };
+    numbers().into_iter().filter(is_bound).collect()
+}
+
 /// Whether something is attached to loop device `number`.
 pub fn is_bound(number: u32) -> bool {
-    fs::exists(format!("/sys/block/loop{number}/loop")).unwrap_or(false)
+    fs::exists(format!("{VIRTUAL}/loop{number}/loop")).unwrap_or(false)
 }
 
 /// The file that is attached to loop device `number` now.
 pub fn read(number: u32) -> Option<BoundLoop> {
-    if !is_bound(number) {
-        return None;
-    }
-    let device = File::open(node(number)).ok()?;
-    status(&device, number)
+    is_bound(number).then(|| ask(number)).flatten()
+}
+
+/// Opens the device to ask it, which keeps others from detaching it for that moment.
+fn ask(number: u32) -> Option<BoundLoop> {
+    status(&File::open(node(number)).ok()?, number)
 }
 
 /// The file that is attached to the open device. It stays attached as long as the device is open.
 pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
     let info = ioctl::status(device.as_raw_fd()).ok()?;
-    let sys = PathBuf::from(format!("/sys/block/loop{number}"));
+    let sys = PathBuf::from(format!("{VIRTUAL}/loop{number}"));
     let text = |file: &str| fs::read_to_string(sys.join(file)).ok();
     Some(BoundLoop {
         number,
@@ -76,7 +91,7 @@ pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
 
 /// A number that no other attachment of loop device `number` has had since the machine booted.
 pub(crate) fn sequence(number: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
+    let text = fs::read_to_string(format!("{VIRTUAL}/loop{number}/diskseq")).ok()?;
     text.trim().parse().ok()
 }
 
@@ -99,7 +114,7 @@ pub fn detach(bound: &BoundLoop) -> Result<(), String> {
 
 /// The numbers of all loop devices there are, attached or not.
 pub(crate) fn numbers() -> Vec<u32> {
-    let Ok(disks) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let Ok(disks) = fs::read_dir(VIRTUAL) else { return Vec::new() };
     let names = disks.flatten().filter_map(|disk| disk.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
 }
@@ -108,7 +123,7 @@ pub(crate) fn numbers() -> Vec<u32> {
 /// who can neither write to it nor mount it.
 pub fn free_from_read_only() {
     let is_read_only = |number: &u32| {
-        fs::read_to_string(format!("/sys/block/loop{number}/ro")).is_ok_and(|ro| ro.trim() == "1")
+        fs::read_to_string(format!("{VIRTUAL}/loop{number}/ro")).is_ok_and(|ro| ro.trim() == "1")
     };
     for number in numbers().into_iter().filter(is_read_only).filter(|number| !is_bound(*number)) {
         // Without the right to do so it stays as it is.

@@ -96,8 +96,7 @@ fn take_from_machine(dev: &Path, user_namespace: bool) -> Result<(), SandboxErro
 /// requesting process opens its node at once.
 fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     let mut loops: BTreeSet<u32> = table::numbers().into_iter().collect();
-    let used =
-        table::numbers().into_iter().filter(|number| table::is_bound(*number)).max().unwrap_or_default();
+    let used = table::numbers_bound().into_iter().max().unwrap_or_default();
     loops.extend(0..(used + READY / 2).next_multiple_of(READY));
     // With the machine's mode and group, since drivers and pods see them through binds.
     let (mode, group) =
