@@ -11,7 +11,11 @@ const WORDS: &[(&str, &str)] = &[
         "asked",
         "The capabilities in the head of a report are the driver's own answers, asked before the first case.",
     ),
-    ("lanes", "Cases run beside each other, one in each lane; --jobs says how many lanes there are."),
+    (
+        "lanes",
+        "Cases run beside each other, one in each lane; --jobs says how many lanes there are, otherwise three for two \
+         processors.",
+    ),
     ("odd", "An answer of the driver that breaks no promise and is worth a look."),
     ("limit", "What cannot be checked in this run, and why."),
     ("machine", "What of this machine the driver can change, and what it cannot."),
