@@ -192,7 +192,7 @@ fn id_of_another_form_may_be_an_invalid_argument() {
         return;
     }
     let case = "csi::calls::attach_of_an_unknown_volume_or_node_is_not_found";
-    // The first call attaches the volume of a pod.
+    // The first call has the right ids.
     let fault = "--fault={\"method\":\"ControllerPublishVolume\",\"skip\":1,\"code\":3,\"message\":\"this is no id\"}";
     let lenient = run(&[fault], "", case);
     assert_eq!(lenient.code, Some(0), "{}", lenient.told());

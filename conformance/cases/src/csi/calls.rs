@@ -245,12 +245,12 @@ async fn volume_in_use_is_not_deleted(cx: &mut Cx) -> Result {
 /// ControllerPublishVolume of an unknown volume, or to an unknown node, is not found.
 ///
 /// CSI, ControllerPublishVolume: NOT_FOUND if the volume or the node does not exist.
-#[case(needs = [Creates, Attaches, Filesystem, Root])]
+#[case(needs = [Creates, Attaches, Filesystem, Root], driver = Shared)]
 async fn attach_of_an_unknown_volume_or_node_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let web = cx.pod("web").volume(&data, "/data").start().await?;
-    web.stop().await?;
-    let request = cx.last_request("ControllerPublishVolume")?;
+    // With the right ids it works: what is refused below is refused for the wrong one.
+    cx.node_calls(&data).await?.detach().await?;
+    let request = cx.attach_request(&data).await?;
     let changed = |field: &str, value: &str| {
         let mut request = request.clone();
         request[field] = json!(value);
@@ -463,11 +463,12 @@ async fn detach_of_a_deleted_volume_is_ok(cx: &mut Cx) -> Result {
 /// Each optional call that the node service reports works on a published volume.
 ///
 /// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
-#[case(needs = [Filesystem, Root, Stats, ExpandsOnNode], judges = ["DRV-002"])]
+#[case(needs = [Filesystem, Root, Stats, ExpandsOnNode], judges = ["DRV-002"], driver = Shared)]
 async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let web = cx.pod("web").volume(&data, "/data").start().await?;
-    let published = cx.last_request("NodePublishVolume")?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let published = node.publish_request("web");
     let at_path = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
     let stats = cx.call("NodeGetVolumeStats", at_path(&published["targetPath"])).await?;
     stats.is_implemented()?;
@@ -482,5 +483,5 @@ async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     expanded.is_implemented()?;
     let expanded = expanded.asked("to the size that the volume has");
     expanded.is("DRV-083", &["OK"])?;
-    web.stop().await
+    node.tear_down("web").await
 }

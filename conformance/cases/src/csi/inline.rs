@@ -126,7 +126,7 @@ async fn is_unpublished_again(cx: &Cx, node: &NodeCalls) -> Result {
 /// NodeGetVolumeStats of an inline volume is OK at its target, and NOT_FOUND at another path and for an unknown volume.
 ///
 /// CSI, NodeGetVolumeStats: NOT_FOUND if a volume of this id does not exist on the path.
-#[case(needs = [Inline, Stats, Root], judges = ["DRV-097"])]
+#[case(needs = [Inline, Stats, Root], judges = ["DRV-097"], driver = Shared)]
 async fn statistics_need_the_volume_at_the_path(cx: &mut Cx) -> Result {
     let node = cx.inline_calls("scratch")?;
     let target = node.target("web");
