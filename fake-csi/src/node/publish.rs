@@ -153,10 +153,10 @@ impl NodeService {
             std::mem::forget(std::fs::File::open("/dev/null"));
         }
         if self.driver.breaks(Sabotage::PublishLeaksMemory) {
-            std::mem::forget(vec![1_u8; 4 << 20]);
+            keep_memory(4 << 20);
         }
         if self.driver.breaks(Sabotage::PublishKeepsMemory) {
-            std::mem::forget(vec![1_u8; 256 << 10]);
+            keep_memory(256 << 10);
         }
         self.driver.leave_zombie();
         self.driver.leave_temporary_file(Sabotage::PublishLeavesTemporaryFile);
@@ -379,6 +379,11 @@ impl NodeService {
         })?;
         Ok(true)
     }
+}
+
+/// Keeps that much memory for ever. A compiler that sees that nothing reads it would not even take it.
+fn keep_memory(bytes: usize) {
+    std::mem::forget(std::hint::black_box(vec![1_u8; bytes]));
 }
 
 fn staging_of(path: &Path, capability: &Capability) -> Staging {
