@@ -132,7 +132,9 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     const CONDITION: &str = "csi::stats::volume_without_its_mount_is_not_well";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
-    let rows: [Row<'_>; 11] = [
+    // A class without attachments lets the controller delete a volume before the node has unstaged it.
+    const LATE: &str = r#"--without publish-unpublish --fault '{"method":"NodeUnstageVolume","after":true,"code":14,"times":1}'"#;
+    let rows: [Row<'_>; 12] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::taken_name_with_another_size_is_refused",
@@ -140,6 +142,12 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             &[],
         ),
         ("--without publish-unpublish --sabotage delete-while-in-use", IN_USE, 0, &[]),
+        (
+            LATE,
+            "csi::claims::claim_of_an_ephemeral_volume_is_deleted_with_its_pod",
+            0,
+            &[("INV-007", "advice")],
+        ),
         ("--sabotage delete-while-in-use", IN_USE, 1, &[("DRV-021", "must")]),
         (
             "--sabotage unstage-while-published",

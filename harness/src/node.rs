@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::Pod;
+use api::{PersistentSource, Pod, Volume};
 use contracts::event::{Lifecycle, PodPhase, Role};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -275,6 +275,22 @@ impl Node {
     /// When one still does after `limit`: which.
     pub async fn wait_unstaged(&self, limit: Duration) -> Result<(), NodeError> {
         self.wait_for_none(limit, "still staged:", staged).await
+    }
+
+    /// Whether a volume that exists in the API waits for its next attempt to be unstaged.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub async fn has_staged(&self) -> Result<bool, NodeError> {
+        let volumes = self.api.list::<Volume>();
+        let handles = volumes.iter().filter_map(|volume| match &volume.source {
+            PersistentSource::Csi(csi) => Some(csi.handle.as_str()),
+            _ => None,
+        });
+        let existing: BTreeSet<&str> = handles.collect();
+        let exists =
+            |volume: &String| volume.split_once('^').is_none_or(|(_, handle)| existing.contains(handle));
+        Ok(staged(&self.dump().await?).iter().any(exists))
     }
 
     /// Waits until the manager knows the pods that were added and those that were removed. Their operations may
