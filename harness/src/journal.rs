@@ -3,7 +3,8 @@
 //! The journal is asked to record from many sides at once, and what it writes down is one sequence. Three
 //! rules make that sequence true:
 //!
-//! - before anything is recorded, all mount events that are pending are recorded ([`Witness::drain`]);
+//! - before anything is recorded, all mount events that are pending are recorded ([`Witness::drain`]), and all that the
+//!   node has announced ([`Announcements::drain`]);
 //! - the proxy passes an edge of a call on only after it was recorded;
 //! - the node goes on after an effect only when the journal has looked at the kernel and recorded it.
 //!
@@ -11,6 +12,7 @@
 //! what, `confirm` looks at the kernel, `story` writes it for people. It reads links and sysfs, changes nothing,
 //! and writes only the report files that its caller names.
 
+mod announced;
 mod around;
 mod behind;
 mod claims;
@@ -30,13 +32,14 @@ use std::time::{Duration, Instant};
 
 use contracts::csi::Request;
 use contracts::event::{
-    self, ApiChange, DirectAnswer, DirectCall, Effect, EffectKind, Event, Lifecycle, PodChange, PodPhase,
-    ProcessEdge, Role, RpcEnd, RpcStart, Step, TraceLine, Unreadable,
+    self, ApiChange, DirectAnswer, DirectCall, EffectKind, Event, Lifecycle, PodChange, PodPhase, Role,
+    RpcEnd, RpcStart, Step, TraceLine, Unreadable,
 };
 use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use announced::{Announced, Announcements};
 pub use around::{Appeared, Thing};
 pub use behind::LoopsBehind;
 pub use claims::Claiming;
@@ -141,6 +144,7 @@ impl Journal {
             looked: 0,
             teller: Teller::new(symbols.clone()),
             kernel: Kernel::new(witness),
+            announcements: None,
             own: Own::default(),
             flights: BTreeMap::new(),
             unexplained: Unexplained::recording(&symbols.root().to_string_lossy()),
@@ -271,14 +275,16 @@ impl Journal {
         self.change(|state| state.push(event));
     }
 
-    /// Records what the node says of itself. What one that was killed had still on its way is nothing that it did:
-    /// its books died with it.
-    pub fn hear(&self, event: Event) {
-        self.change(|state| {
-            if !state.node_is_dead {
-                state.push(event);
-            }
-        });
+    /// Hears a node that has started from now on.
+    pub fn listen_to(&self, announcements: Box<dyn Announcements>) {
+        self.change(|state| state.announcements = Some(announcements));
+    }
+
+    /// Records what is pending. Returns whether there is a node that may announce more.
+    pub fn catch_up(&self) -> bool {
+        let mut listens = false;
+        self.change(|state| listens = state.announcements.is_some());
+        listens
     }
 
     /// Records what the case does.
@@ -310,20 +316,7 @@ impl Journal {
 
     /// Records the start or the end of a process.
     pub fn process(&self, who: Role, edge: Lifecycle, status: Option<String>) {
-        self.change(|state| {
-            if edge == Lifecycle::Exit && who == Role::Node {
-                // A dead node could not announce its last effects: they are no strays.
-                state.own.forget_suspects();
-            }
-            if who == Role::Node {
-                // Without the node others may do what they like in its tree.
-                state.own.accept();
-            }
-            let is_node_start = (who, edge) == (Role::Node, Lifecycle::Start);
-            let root = is_node_start.then(|| state.symbols.root().to_string_lossy().into_owned());
-            let hides_driver = is_node_start && state.kernel.actors.driver_is_outside;
-            state.push(Event::Process(ProcessEdge { who, edge, status, root, hides_driver }));
-        });
+        self.change(|state| state.process(who, edge, status));
     }
 
     /// Records that a call has reached the socket, and returns the id to end it with.
@@ -412,27 +405,11 @@ impl Journal {
         Excuse { journal: self.clone(), call, answer: None }
     }
 
-    /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.
-    pub fn effect(&self, mut said: Announcement) -> bool {
-        let mut confirmed = false;
-        self.change(|state| {
-            state.compare_own();
-            let path = said.path.to_string_lossy().into_owned();
-            let is_reported =
-                !state.kernel.is_witnessed() || state.unexplained.is_reported(said.effect, &path);
-            confirmed = is_reported && confirm::shows(&said);
-            said.fields.remove(confirm::INODE);
-            let effect = Effect {
-                effect: said.effect,
-                path,
-                source: said.source.map(|source| source.to_string_lossy().into_owned()),
-                fields: said.fields,
-                confirmed,
-            };
-            state.own.announced(&effect, state.symbols.root());
-            state.push(Event::Effect(effect));
-        });
-        confirmed
+    /// Records an effect that a node announces, after a look at the kernel. Returns whether the kernel shows it.
+    pub fn effect(&self, said: Announcement) -> bool {
+        let mut is_confirmed = false;
+        self.change(|state| is_confirmed = state.effect(said));
+        is_confirmed
     }
 
     /// The story since the last look.

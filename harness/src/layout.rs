@@ -106,12 +106,12 @@ impl Layout {
         self.sockets().join("api.sock")
     }
 
-    /// The socket of orders to the node and of its notices.
+    /// The socket of orders to the node.
     pub fn node_socket(&self) -> PathBuf {
         self.sockets().join("node.sock")
     }
 
-    /// The socket on which the node announces its effects and waits for the journal.
+    /// The socket on which the node announces its effects and notices.
     pub fn effects_socket(&self) -> PathBuf {
         self.sockets().join("effects.sock")
     }

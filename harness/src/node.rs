@@ -1,12 +1,11 @@
 //! A node: the volume manager in a process of its own, and the handle on it.
 //!
 //! The process is this very binary, executed again with the hidden subcommand `__node`. It reads and writes
-//! the cluster through one socket, takes orders through a second and announces each effect through a third,
-//! where it waits for the journal. Pods reach it as objects of the cluster, so that a node that is started
+//! the cluster through one socket, takes orders through a second and announces its effects and notices through a
+//! third, where it waits for the journal. Pods reach it as objects of the cluster, so that a node that is started
 //! again finds what there is. This file starts and kills a process and serves two sockets.
 
 mod announce;
-mod barrier;
 mod child;
 mod configure;
 mod effects;
@@ -484,8 +483,7 @@ impl Node {
         };
         let not_ready = |_| NodeError::NotReady { within: READY };
         let (stream, _) = tokio::time::timeout(READY, accepting).await.map_err(not_ready)??;
-        let journal = self.journal().clone();
-        let conversation = Conversation::begin(stream, move |notice| notice::record(&journal, notice));
+        let conversation = Conversation::begin(stream);
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A later pod with the uid of a deleted one has containers.
         let there: BTreeSet<_> = self.pods().map(|pod| pod.meta.uid.clone()).collect();

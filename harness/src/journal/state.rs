@@ -5,16 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use contracts::csi::Request;
-use contracts::event::{Event, Lifecycle, Meddled, Meddling, Role, RpcEnd, Touch, Touched, TraceLine};
+use contracts::event::{
+    Effect, Event, Lifecycle, Meddled, Meddling, ProcessEdge, Role, RpcEnd, Touch, Touched, TraceLine,
+};
 use contracts::witnessed::{self, Unexplained};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::Teller;
+use super::announced::{Announced, Announcements};
 use super::around::{Appeared, Around, Asked, Others, Thing};
 use super::in_the_way::InTheWay;
 use super::kept::Kept;
 use super::kernel::Kernel;
 use super::own::{self, Own};
+use super::{Announcement, Teller, confirm};
 use crate::loop_device::table;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
@@ -31,6 +36,8 @@ pub(super) struct State {
     pub(super) looked: usize,
     pub(super) teller: Teller,
     pub(super) kernel: Kernel,
+    /// `None` while no node listens.
+    pub(super) announcements: Option<Box<dyn Announcements>>,
     pub(super) own: Own,
     pub(super) flights: BTreeMap<u64, Flight>,
     pub(super) unexplained: Unexplained,
@@ -151,11 +158,74 @@ impl State {
         self.lines.push(line);
     }
 
-    /// Records what the kernel has to say, and who did it.
+    /// Records what the node and the kernel have to say, and who did it.
     pub(super) fn drain(&mut self) {
+        // The node is heard first: the mounts of the effects that it announces are then among the kernel's events.
+        let announced = self.announcements.as_mut().map(|announcements| announcements.drain());
         for event in self.kernel.drain(&self.unexplained) {
             self.push(event);
         }
+        announced.into_iter().flatten().for_each(|announced| self.hear(announced));
+        self.announcements.take_if(|announcements| !announcements.is_open());
+    }
+
+    /// Records what the node says of itself. A notice that one that was killed had still on its way is nothing that it
+    /// did: its books died with it.
+    fn hear(&mut self, announced: Announced) {
+        match announced {
+            Announced::Notice(_) if self.node_is_dead => {}
+            Announced::Notice(event) => self.push(event),
+            Announced::Effect(said) => {
+                self.effect(said);
+                let goes_on = self.announcements.as_mut().is_none_or(|node| node.let_go_on());
+                if !goes_on {
+                    self.kill_node();
+                }
+            }
+        }
+    }
+
+    /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.
+    pub(super) fn effect(&mut self, mut said: Announcement) -> bool {
+        self.compare_own();
+        let path = said.path.to_string_lossy().into_owned();
+        let is_reported = !self.kernel.is_witnessed() || self.unexplained.is_reported(said.effect, &path);
+        let confirmed = is_reported && confirm::shows(&said);
+        said.fields.remove(confirm::INODE);
+        let effect = Effect {
+            effect: said.effect,
+            path,
+            source: said.source.map(|source| source.to_string_lossy().into_owned()),
+            fields: said.fields,
+            confirmed,
+        };
+        self.own.announced(&effect, self.symbols.root());
+        self.push(Event::Effect(effect));
+        confirmed
+    }
+
+    fn kill_node(&mut self) {
+        if let Some(node) = self.kernel.actors.node {
+            self.process(Role::Node, Lifecycle::Kill, None);
+            // Fails if no process of the group is left, and then there is nothing to kill.
+            let _ = killpg(Pid::from_raw(node), Signal::SIGKILL);
+        }
+    }
+
+    /// Records the start or the end of a process.
+    pub(super) fn process(&mut self, who: Role, edge: Lifecycle, status: Option<String>) {
+        if edge == Lifecycle::Exit && who == Role::Node {
+            // A dead node could not announce its last effects: they are no strays.
+            self.own.forget_suspects();
+        }
+        if who == Role::Node {
+            // Without the node others may do what they like in its tree.
+            self.own.accept();
+        }
+        let is_node_start = (who, edge) == (Role::Node, Lifecycle::Start);
+        let root = is_node_start.then(|| self.symbols.root().to_string_lossy().into_owned());
+        let hides_driver = is_node_start && self.kernel.actors.driver_is_outside;
+        self.push(Event::Process(ProcessEdge { who, edge, status, root, hides_driver }));
     }
 
     /// Looks around the path of a call that may change mounts, if it is one of the node's.

@@ -50,6 +50,31 @@ fn added(target: &str, pid: i32) -> Seen {
     Seen::Added { mount, pid: Some(pid) }
 }
 
+/// A node that says one thing at a time.
+#[derive(Debug, Default, Clone)]
+struct Talker(Arc<Mutex<Option<Announced>>>);
+
+impl Announcements for Talker {
+    fn drain(&mut self) -> Vec<Announced> {
+        self.0.lock().unwrap().take().into_iter().collect()
+    }
+
+    fn let_go_on(&mut self) -> bool {
+        true
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+fn hear(journal: &Journal, said: Announced) {
+    let talker = Talker::default();
+    journal.listen_to(Box::new(talker.clone()));
+    *talker.0.lock().unwrap() = Some(said);
+    assert!(journal.catch_up());
+}
+
 fn announce(effect: &str, path: &str) -> Announcement {
     Announcement { effect: effect.parse().unwrap(), path: path.into(), source: None, fields: BTreeMap::new() }
 }
@@ -172,17 +197,17 @@ fn message_of_a_killed_node_is_ignored() {
     let (journal, _kernel) = journal();
     let change = || {
         let (world, key) = (event::World::Actual, "pod uid-web data".into());
-        Event::State(contracts::event::StateChange {
+        Announced::Notice(Event::State(contracts::event::StateChange {
             world,
             key,
             from: String::new(),
             to: "VolumeMounted".into(),
-        })
+        }))
     };
-    journal.hear(change());
+    hear(&journal, change());
     for (edge, heard) in [(Lifecycle::Kill, 1), (Lifecycle::Exit, 1), (Lifecycle::Start, 2)] {
         journal.process(Role::Node, edge, None);
-        journal.hear(change());
+        hear(&journal, change());
         let trace = journal.trace();
         let changes = trace.iter().filter(|line| matches!(line.event, Event::State(_)));
         assert_eq!(changes.count(), heard, "{edge}");

@@ -1,38 +1,33 @@
 //! The node's process: the volume manager on the real kernel, with the parts of a kubelet around it.
 
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::clock::{AdvancingClock, Clock};
 use api::kept_tokens::KeptTokens;
 use api::{ApiSource, Sensitive};
-use async_trait::async_trait;
 use host::linux::LinuxHost;
 use host::{FileKind, Host};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
-use tonic::transport::Channel;
 use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use volume_manager::container::services::Services;
 use volume_manager::plugin::csi::registration::{Registrar, allocatable, watch};
-use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry;
-use volume_manager::{Config, DialError, Dialer, Parts};
+use volume_manager::{Config, Dialer, Parts};
 use volume_manager::{VolumeManager, WAIT_LIMIT};
 
 use super::announce::Announcer;
-use super::barrier::Barrier;
 use super::orphans;
 use super::pod::Pods;
-use super::protocol::{Heard, Order, Ordered, Said, Settings};
+use super::protocol::{Answer, Order, Ordered, Said, Settings};
 use super::status;
 use crate::Layout;
 use crate::api_server::ApiClient;
@@ -64,8 +59,7 @@ pub fn main(settings: &str) -> ExitCode {
 fn run(settings: &str) -> Result<()> {
     let settings: Settings = serde_json::from_str(settings).context("cannot read the node's settings")?;
     let layout = Layout::new(&settings.root, &settings.state);
-    let said_before = Arc::new(OnceLock::new());
-    let announcer = Announcer::connect(&layout.effects_socket(), Arc::clone(&said_before));
+    let announcer = Announcer::connect(&layout.effects_socket());
     let announcer = announcer.context("cannot reach the journal")?;
     let announced = filter_fn(|metadata| metadata.target() == host::effect::TARGET);
     // The transport's debug output would fill the log and cost more time than the calls.
@@ -74,20 +68,20 @@ fn run(settings: &str) -> Result<()> {
         .iter()
         .fold(ours, |all, name| all.with_target(*name, LevelFilter::DEBUG));
     let log = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(ours);
-    tracing_subscriber::registry().with(announcer.with_filter(announced)).with(log).init();
-    // One thread runs the manager; only the host's system calls have threads of their own.
+    tracing_subscriber::registry().with(announcer.clone().with_filter(announced)).with(log).init();
+    // One thread runs the manager; only system calls that may wait for a server have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(settings, layout, &said_before))
+    runtime.block_on(serve(settings, layout, announcer))
 }
 
-async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrier>) -> Result<()> {
+async fn serve(settings: Settings, layout: Layout, announcer: Announcer) -> Result<()> {
     let api = ApiClient::connect(&layout.api_socket()).await?;
     let stream = UnixStream::connect(layout.node_socket()).await.context("cannot reach the harness")?;
     let (reader, mut writer) = stream.into_split();
-    let (heard, mut outgoing) = mpsc::unbounded_channel::<Heard>();
+    let (answers, mut outgoing) = mpsc::unbounded_channel::<Answer>();
     tokio::spawn(async move {
-        while let Some(heard) = outgoing.recv().await {
-            let mut line = serde_json::to_vec(&heard).expect("answers are made of plain values");
+        while let Some(answer) = outgoing.recv().await {
+            let mut line = serde_json::to_vec(&answer).expect("answers are made of plain values");
             line.push(b'\n');
             if writer.write_all(&line).await.is_err() {
                 return;
@@ -99,30 +93,25 @@ async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrie
     let first = orders.next_line().await?.context("the harness has gone")?;
     let Ordered { id, order } = serde_json::from_str(&first).context("cannot read the first order")?;
     let Order::Start { gone } = order else { anyhow::bail!("the first order is not to start") };
-    let (barrier, requests) = Barrier::new();
-    let (surroundings, config) = start(settings, layout, Arc::new(api), barrier.clone()).await?;
-    let notices = surroundings.manager.subscribe();
-    tokio::spawn(barrier.clone().forward(requests, notices, heard.clone()));
-    said_before.set(barrier.clone()).expect("there is one manager in a process");
+    let dialer: Arc<dyn Dialer> = Arc::new(announcer.clone());
+    let (surroundings, config) = start(settings, layout, Arc::new(api), Arc::clone(&dialer)).await?;
+    tokio::spawn(announcer.forward(surroundings.manager.subscribe()));
     tokio::spawn(status::report(surroundings.clone()));
-    let begun = async {
-        register_drivers(&surroundings, config, barrier.clone()).await;
-        // A container that starts earlier is refused: its environment could not get the services later.
-        let _ = tokio::time::timeout(MOMENT, surroundings.services.read()).await;
-        Pods::follow(surroundings.clone(), gone).await
-    };
-    let pods = while_passing(&mut orders, &barrier, begun).await?;
+    register_drivers(&surroundings, config, dialer).await;
+    // A container that starts earlier is refused: its environment could not get the services later.
+    let _ = tokio::time::timeout(MOMENT, surroundings.services.read()).await;
+    let pods = Pods::follow(surroundings.clone(), gone).await;
     tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
     // If the harness has ended, the next read fails.
-    let _ = heard.send(Heard::Answer { id, said: Said::Done });
-    obey(orders, surroundings, pods, barrier, heard).await
+    let _ = answers.send(Answer { id, said: Said::Done });
+    obey(orders, surroundings, pods, answers).await
 }
 
 async fn start(
     settings: Settings,
     layout: Layout,
     api: Arc<dyn ApiSource>,
-    barrier: Barrier,
+    dialer: Arc<dyn Dialer>,
 ) -> Result<(Surroundings, Config)> {
     let clock = AdvancingClock::default();
     let tokens = Arc::new(KeptTokens::new(Arc::clone(&api), Arc::new(clock.clone())));
@@ -130,9 +119,7 @@ async fn start(
         true => Arc::<KeptTokens>::clone(&tokens),
         false => api,
     };
-    let host: Arc<dyn Host> = Arc::new(
-        LinuxHost::of_node(layout.root()).beside(&settings.other_roots).with_blocking_announcements(),
-    );
+    let host: Arc<dyn Host> = Arc::new(LinuxHost::of_node(layout.root()).beside(&settings.other_roots));
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
     }
@@ -145,7 +132,7 @@ async fn start(
         api: Arc::clone(&api),
         host: Arc::clone(&host),
         clock: Arc::new(clock.clone()),
-        dialer: Arc::new(Guarded(barrier)),
+        dialer,
         registry: registry::kubelet(),
         containers: None,
     };
@@ -154,46 +141,20 @@ async fn start(
     Ok((Surroundings { settings, layout, api, tokens, host, clock, services, manager }, config))
 }
 
-/// Runs work that makes calls before the harness sends orders: until then it sends nothing but passed barriers.
-async fn while_passing<T>(
-    orders: &mut tokio::io::Lines<BufReader<OwnedReadHalf>>,
-    barrier: &Barrier,
-    work: impl Future<Output = T>,
-) -> Result<T> {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            line = orders.next_line() => {
-                let line = line?.context("the harness has gone")?;
-                let Ordered { order, .. } = serde_json::from_str(&line).context("cannot read an order")?;
-                let Order::Passed(number) = order else { anyhow::bail!("an order came before its time") };
-                barrier.passed(number);
-            }
-            done = &mut work => return Ok(done),
-        }
-    }
-}
-
 /// Runs orders concurrently until the harness has ended.
 async fn obey(
     mut orders: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     surroundings: Surroundings,
     pods: Pods,
-    barrier: Barrier,
-    heard: mpsc::UnboundedSender<Heard>,
+    answers: mpsc::UnboundedSender<Answer>,
 ) -> Result<()> {
     while let Some(line) = orders.next_line().await? {
         let Ordered { id, order } = serde_json::from_str(&line).context("cannot read an order")?;
-        if let Order::Passed(number) = order {
-            barrier.passed(number);
-            continue;
-        }
-        let (surroundings, pods, heard) = (surroundings.clone(), pods.clone(), heard.clone());
+        let (surroundings, pods, answers) = (surroundings.clone(), pods.clone(), answers.clone());
         tokio::spawn(async move {
             let said = carry_out(order, &surroundings, &pods).await.unwrap_or_else(Said::Refused);
             // If the harness has ended, the next read fails.
-            let _ = heard.send(Heard::Answer { id, said });
+            let _ = answers.send(Answer { id, said });
         });
     }
     Ok(())
@@ -201,7 +162,7 @@ async fn obey(
 
 async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<Said, String> {
     match order {
-        Order::Start { .. } | Order::Passed(_) => return Err("this is no order for now".to_owned()),
+        Order::Start { .. } => return Err("this is no order for now".to_owned()),
         Order::RuntimeGone(uid) => pods.runtime_gone(&uid),
         Order::Sync(pod) => pods.sync(&pod)?,
         Order::WaitMounted(pod, limit) => pods.wait_mounted(&pod, limit).await?,
@@ -234,10 +195,9 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
 /// Finds drivers and registers them with the manager. Drivers that listen already get a moment to be registered: the
 /// kubelet first syncs its pods some time after its start, and a manager that does not wait would emit an event about a
 /// missing driver for each pod.
-async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
+async fn register_drivers(around: &Surroundings, config: Config, dialer: Arc<dyn Dialer>) {
     let clock: Arc<dyn Clock> = Arc::new(around.clock.clone());
-    let (manager, api, dialer) =
-        (around.manager.clone(), Arc::clone(&around.api), Arc::new(Guarded(barrier)));
+    let (manager, api) = (around.manager.clone(), Arc::clone(&around.api));
     let registrar = Registrar::new(manager, config, api, Arc::clone(&clock), dialer);
     let directory = around.layout.root().join("plugins_registry");
     tokio::spawn(allocatable::run(registrar.clone()));
@@ -256,18 +216,6 @@ async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrie
 
 /// The time for drivers that listen at the node's start to be registered.
 const MOMENT: Duration = Duration::from_secs(1);
-
-/// Connects to a driver after the journal has recorded all earlier notices.
-#[derive(Debug)]
-struct Guarded(Barrier);
-
-#[async_trait]
-impl Dialer for Guarded {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        self.0.pass().await;
-        SocketDialer.dial(endpoint).await
-    }
-}
 
 /// The kubelet's pause before it syncs a failed pod again.
 pub(super) const RETRY: Duration = Duration::from_secs(10);

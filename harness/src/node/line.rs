@@ -7,9 +7,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, oneshot};
-use volume_manager::Notice;
 
-use super::protocol::{Heard, Order, Ordered, Said};
+use super::protocol::{Answer, Order, Ordered, Said};
 
 /// The connection is closed.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ struct Waiting {
 }
 
 impl Conversation {
-    pub(super) fn begin(stream: UnixStream, on_notice: impl Fn(Notice) + Send + 'static) -> Self {
+    pub(super) fn begin(stream: UnixStream) -> Self {
         let (reader, mut writer) = stream.into_split();
         let (orders, mut outgoing) = mpsc::unbounded_channel::<Ordered>();
         let waiting = Arc::<Mutex<Waiting>>::default();
@@ -43,7 +42,7 @@ impl Conversation {
                 }
             }
         });
-        tokio::spawn(listen(reader, Arc::clone(&waiting), orders.clone(), on_notice));
+        tokio::spawn(listen(reader, Arc::clone(&waiting)));
         Self { orders, waiting }
     }
 
@@ -63,28 +62,14 @@ impl Conversation {
     }
 }
 
-async fn listen(
-    reader: OwnedReadHalf,
-    waiting: Arc<Mutex<Waiting>>,
-    orders: mpsc::UnboundedSender<Ordered>,
-    on_notice: impl Fn(Notice),
-) {
+async fn listen(reader: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>) {
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        match serde_json::from_str(&line) {
-            Ok(Heard::Notice(notice)) => on_notice(notice),
-            Ok(Heard::Barrier(number)) => {
-                // A closed writer means that the node has ended.
-                let _ = orders.send(Ordered { id: 0, order: Order::Passed(number) });
-            }
-            Ok(Heard::Answer { id, said }) => {
-                if let Some(sender) = lock(&waiting).answers.remove(&id) {
-                    // The caller may no longer wait.
-                    let _ = sender.send(said);
-                }
-            }
-            // The other end is this binary; a line that cannot be parsed ends the connection.
-            Err(_) => break,
+        // The other end is this binary; a line that cannot be parsed ends the connection.
+        let Ok(Answer { id, said }) = serde_json::from_str(&line) else { break };
+        if let Some(sender) = lock(&waiting).answers.remove(&id) {
+            // The caller may no longer wait.
+            let _ = sender.send(said);
         }
     }
     let mut waiting = lock(&waiting);

@@ -1,19 +1,19 @@
-//! The manager's notices, as lines of the journal.
+//! The manager's notices, as lines of the journal. Touches nothing.
 
 use std::str::FromStr;
 
 use contracts::event::{Edge, Event, OperationEdge, Recovered, StateChange, UnknownWord, WaitReturned};
 use volume_manager::Notice;
 
-use crate::journal::Journal;
+use crate::symbols::Symbols;
 
-/// Records a notice of the manager.
-pub(super) fn record(journal: &Journal, notice: Notice) {
+/// The line for a notice of the manager; none for what the API server records itself.
+pub(super) fn event(symbols: &Symbols, notice: Notice) -> Option<Event> {
     let edge = |name: String, volume: String, pod: Option<String>, edge, error| {
         let (name, pod) = (word(&name), pod.unwrap_or_default());
         Event::Operation(OperationEdge { name, volume, pod, edge, error })
     };
-    journal.hear(match notice {
+    Some(match notice {
         Notice::State { world, key, from, to } => {
             Event::State(StateChange { world: word(&world), key, from, to })
         }
@@ -25,12 +25,12 @@ pub(super) fn record(journal: &Journal, notice: Notice) {
         }
         Notice::Knows(known) => Event::Recovered(Recovered { what: word(known.as_str()) }),
         Notice::Waited { what, pod, error } => {
-            let pod = journal.symbols().pod(pod.as_str());
+            let pod = symbols.pod(pod.as_str());
             Event::Wait(WaitReturned { what: word(&what), pod, err: error.unwrap_or_default() })
         }
-        // The event and the node's status are objects of the API server, which records them itself.
-        Notice::Emitted(_) | Notice::InUse(_) => return,
-    });
+        // The event and the node's status are objects of the API.
+        Notice::Emitted(_) | Notice::InUse(_) => return None,
+    })
 }
 
 fn word<T: FromStr<Err = UnknownWord>>(text: &str) -> T {

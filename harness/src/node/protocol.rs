@@ -81,8 +81,6 @@ pub(super) enum Order {
     Configure(Wanted),
     Dump,
     Advance(Duration),
-    /// All notices before this barrier are recorded. Has no answer.
-    Passed(u64),
 }
 
 impl Order {
@@ -112,22 +110,29 @@ impl fmt::Display for Order {
             Self::Configure(wanted) => write!(f, "configure `{}` of `{}`", wanted.container, wanted.pod),
             Self::Dump => f.write_str("say what it believes"),
             Self::Advance(by) => write!(f, "skip {} ms", by.as_millis()),
-            Self::Passed(_) => f.write_str("go on"),
         }
     }
 }
 
-/// A message of the node's process to the handle.
+/// A message of the node's process to the handle: the answer to an order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Heard {
-    Answer {
-        id: u64,
-        said: Said,
-    },
-    Notice(Notice),
-    /// Answered by [`Order::Passed`] once everything before it is recorded.
-    Barrier(u64),
+pub(super) struct Answer {
+    /// That of the order.
+    pub(super) id: u64,
+    pub(super) said: Said,
 }
+
+/// A message of the node's process to the journal.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Spoken {
+    /// Of the manager, and not answered.
+    Notice(Notice),
+    /// Of a change; answered by one byte when it is recorded.
+    Effect(EffectFields),
+}
+
+/// The fields of the event of `host::effect`.
+pub(super) type EffectFields = BTreeMap<String, String>;
 
 /// The answer to an order.
 #[derive(Debug, Serialize, Deserialize)]

@@ -46,8 +46,6 @@ pub struct LinuxHost {
     mounts: Arc<references::Mounts>,
     /// The roots of other nodes on this kernel.
     others: Arc<[PathBuf]>,
-    /// Whether an announcement blocks its thread.
-    announcements_block: bool,
 }
 
 impl LinuxHost {
@@ -68,12 +66,6 @@ impl LinuxHost {
         Self { others: others.into(), ..self }
     }
 
-    /// This machine for a subscriber that blocks the thread of each announced change.
-    #[must_use]
-    pub fn with_blocking_announcements(self) -> Self {
-        Self { announcements_block: true, ..self }
-    }
-
     /// Looks at a path: here if it is the node's own.
     async fn look<T: Send + 'static>(&self, path: &Path, work: fn(&Path) -> T) -> T {
         if self.fence.is_own(path) {
@@ -89,7 +81,7 @@ impl LinuxHost {
         path: &Path,
         work: impl FnOnce(&fence::Fence, &Path) -> T + Send + 'static,
     ) -> T {
-        if !self.announcements_block && self.fence.is_own(path) {
+        if self.fence.is_own(path) {
             return work(&self.fence, path);
         }
         let (fence, path) = (self.fence.clone(), path.to_owned());
