@@ -10,11 +10,14 @@
 //! A call to a server that never answers keeps its thread for ever, and tokio has 512 of them. So listing a
 //! directory does not stat its entries.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::blocking::blocking;
 use crate::door::{Bind, Host, OpenedBeneath, Propagation, Removal};
@@ -24,6 +27,8 @@ use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 use crate::mount_table::{MountEntry, MountTable};
 use crate::options::{MountOptions, MountSpec};
 use crate::ownership::{OwnershipChange, WalkProgress};
+
+use self::fence::{Fence, Place};
 
 mod beneath;
 pub(crate) mod command;
@@ -42,7 +47,7 @@ mod walk;
 /// The machine this process runs on.
 #[derive(Debug, Clone, Default)]
 pub struct LinuxHost {
-    fence: fence::Fence,
+    fence: Fence,
     mounts: Arc<references::Mounts>,
     /// The roots of other nodes on this kernel.
     others: Arc<[PathBuf]>,
@@ -57,7 +62,7 @@ impl LinuxHost {
     /// The machine of a node whose tree is below `root`. Changes in the tree follow no link in it: a link on the way is
     /// ELOOP.
     pub fn of_node(root: &Path) -> Self {
-        Self { fence: fence::Fence::around(root), ..Self::default() }
+        Self { fence: Fence::around(root), ..Self::default() }
     }
 
     /// This machine without the mounts below the roots of other nodes: in a cluster each node has a machine of its own.
@@ -75,17 +80,32 @@ impl LinuxHost {
         blocking(move || work(&path)).await
     }
 
-    /// Changes what is at a path: here if it is the node's own.
+    /// Reads what is at a path: here if it is the node's own.
+    async fn read<T: Send + 'static>(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        work: fn(&Path, Result<OwnedFd, Errno>) -> T,
+    ) -> T {
+        if let Some(opened) = self.fence.open_own(path, flags) {
+            return work(path, opened);
+        }
+        let path = path.to_owned();
+        blocking(move || work(&path, file::open(&path, flags))).await
+    }
+
+    /// Changes what is at a path: here if its place is the node's own.
     async fn change<T: Send + 'static>(
         &self,
         path: &Path,
-        work: impl FnOnce(&fence::Fence, &Path) -> T + Send + 'static,
+        own: Option<Result<Place, Errno>>,
+        work: impl FnOnce(&Path, Result<Place, Errno>) -> T + Send + 'static,
     ) -> T {
-        if self.fence.is_own(path) {
-            return work(&self.fence, path);
+        if let Some(place) = own {
+            return work(path, place);
         }
         let (fence, path) = (self.fence.clone(), path.to_owned());
-        blocking(move || work(&fence, &path)).await
+        blocking(move || work(&path, fence.place(&path))).await
     }
 
     /// [`Self::new`] in the form that the manager takes.
@@ -153,8 +173,12 @@ impl Host for LinuxHost {
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let (mounts, path) = (Arc::clone(&self.mounts), path.to_owned());
-        let mut found = blocking(move || references::references(&mounts, &path)).await?;
+        let mut found = if self.fence.is_own(path) {
+            references::references(&self.mounts, path)?
+        } else {
+            let (mounts, path) = (Arc::clone(&self.mounts), path.to_owned());
+            blocking(move || references::references(&mounts, &path)).await?
+        };
         found.retain(|reference| !self.others.iter().any(|root| reference.starts_with(root)));
         Ok(found)
     }
@@ -168,19 +192,24 @@ impl Host for LinuxHost {
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
-        self.change(path, move |fence, path| file::make_dir_all(fence, path, mode)).await
+        if let Some(made) = file::make_own_dir_all(&self.fence, path, mode) {
+            return made;
+        }
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || file::make_dir_all(&fence, &path, mode)).await
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
-        self.change(path, move |fence, path| file::make_dir(fence, path, mode)).await
+        let own = self.fence.own_place(path);
+        self.change(path, own, move |path, place| file::make_dir(path, place, mode)).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.change(path, file::remove_dir).await
+        self.change(path, self.fence.own_place(path), file::remove_dir).await
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        self.change(path, file::remove_file).await
+        self.change(path, self.fence.own_place_of_file(path), file::remove_file).await
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
@@ -189,11 +218,11 @@ impl Host for LinuxHost {
     }
 
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        on_blocking_thread!(file::read_dir, path)
+        self.read(path, file::LIST, file::read_dir).await
     }
 
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
-        self.look(path, file::read_file).await
+        self.read(path, file::READ, file::read_file).await
     }
 
     async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
@@ -202,12 +231,13 @@ impl Host for LinuxHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let bytes = bytes.to_owned();
-        self.change(path, move |fence, path| file::write_file(fence, path, &bytes, mode)).await
+        let (own, bytes) = (self.fence.own_place_of_file(path), bytes.to_owned());
+        self.change(path, own, move |path, place| file::write_file(path, place, &bytes, mode)).await
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
-        self.change(path, move |fence, path| file::create_file(fence, path, mode)).await
+        let own = self.fence.own_place(path);
+        self.change(path, own, move |path, place| file::create_file(path, place, mode)).await
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
@@ -245,6 +275,10 @@ impl Host for LinuxHost {
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
+        let own = self.fence.open_own(path, OFlags::PATH);
+        if let Some(found) = own.and_then(|opened| file::canonicalize_opened(path, opened)) {
+            return found;
+        }
         on_blocking_thread!(file::canonicalize, path)
     }
 

@@ -1,8 +1,8 @@
 //! Resolves paths below the node's root without following links, for changes there: a link, which only a driver or a pod
 //! can have made, would lead a delete or a write out of the tree. Tells which paths no mount covers. Touches nothing itself.
 
-use std::ffi::OsString;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,20 +30,105 @@ impl Fence {
         let (Some(directory), Some(name)) = (below.parent(), below.file_name()) else {
             return Ok(Place::plain(path));
         };
-        let directory = walk(root, directory)?;
-        Ok(Place { directory: Some(directory), name: OsString::from(name).into() })
+        Ok(Place::named(walk(root, directory)?, name))
+    }
+
+    /// As [`Self::place`], if no link and no mount is on the way from the root: no server of a volume is asked about a name
+    /// there. ENOENT where a directory is missing. `None` for any other path, and where the kernel cannot tell.
+    pub(super) fn own_place(&self, path: &Path) -> Option<Result<Place, Errno>> {
+        let (root, below) = self.split(path)?;
+        let (directory, name) = (below.parent()?, below.file_name()?);
+        answered(
+            own(&open_root(root).ok()?, directory, DIRECTORY).map(|directory| Place::named(directory, name)),
+        )
+    }
+
+    /// As [`Self::own_place`], if no mount is at `path` either.
+    pub(super) fn own_place_of_file(&self, path: &Path) -> Option<Result<Place, Errno>> {
+        let place = match self.own_place(path)? {
+            Ok(place) => place,
+            missing => return Some(missing),
+        };
+        let there = own(place.directory(), &place.name, OFlags::PATH | OFlags::NOFOLLOW);
+        answered(there).map(|_| Ok(place))
+    }
+
+    /// Opens what is at `path`, if no link and no mount is on the way from the root, and none is there. ENOENT where it is
+    /// missing. `None` for any other path, and where the kernel cannot tell or refuses.
+    pub(super) fn open_own(&self, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
+        let (root, below) = self.split(path)?;
+        answered(own(&open_root(root).ok()?, below, flags))
+    }
+
+    /// The deepest directory of `path` that is there, and its length in names below the root, with the names below the root.
+    /// `None` if a link or a mount is on the way, or no directory.
+    pub(super) fn own_descent<'a>(&'a self, path: &'a Path) -> Option<Descent<'a>> {
+        let (root, below) = self.split(path)?;
+        let root_directory = open_root(root).ok()?;
+        let mut here = below;
+        loop {
+            match own(&root_directory, here, DIRECTORY) {
+                Ok(directory) => {
+                    let missing = below.strip_prefix(here).ok()?;
+                    return Some(Descent { directory, path: root.join(here), missing });
+                }
+                Err(Errno::NOENT) => here = here.parent()?,
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Whether `path`, there or not, is in the file system of the node's root: no link and no mount is on the way from the
     /// root, and none is at it. No server of a volume is asked about such a path. False where the kernel cannot tell.
     pub(super) fn is_own(&self, path: &Path) -> bool {
-        let Some((root, below)) = self.split(path).filter(|(_, below)| !below.as_os_str().is_empty()) else {
-            return false;
-        };
-        let Ok(root) = rustix::fs::open(root, DIRECTORY, Mode::empty()) else { return false };
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let found = rustix::fs::openat2(&root, below, flags, Mode::empty(), STAY | ResolveFlags::NO_XDEV);
-        matches!(found, Ok(_) | Err(Errno::NOENT))
+        let is_root = self.split(path).is_none_or(|(_, below)| below.as_os_str().is_empty());
+        !is_root && self.open_own(path, OFlags::PATH).is_some()
+    }
+}
+
+/// A way down of which no part is a link or on another mount.
+pub(super) struct Descent<'a> {
+    /// The deepest directory that is there.
+    directory: OwnedFd,
+    path: PathBuf,
+    missing: &'a Path,
+}
+
+impl Descent<'_> {
+    /// Makes what is missing, and calls `made` for each directory. `None` where another process has put something else in
+    /// the way.
+    pub(super) fn make(mut self, mode: Mode, mut made: impl FnMut(&Path)) -> Option<Result<(), Errno>> {
+        for name in self.missing {
+            self.path.push(name);
+            match rustix::fs::mkdirat(&self.directory, name, mode) {
+                Ok(()) => made(&self.path),
+                // Another process may have made it in the meantime.
+                Err(Errno::EXIST) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            self.directory = own(&self.directory, name.as_ref(), DIRECTORY).ok()?;
+        }
+        Some(Ok(()))
+    }
+}
+
+/// The way to the root is the administrator's: it may have links.
+fn open_root(root: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(root, DIRECTORY, Mode::empty())
+}
+
+/// Opens a path below the root of which no part is a link or on another mount.
+fn own(directory: impl AsFd, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    let flags = flags | OFlags::CLOEXEC;
+    rustix::fs::openat2(directory, below, flags, Mode::empty(), STAY | ResolveFlags::NO_XDEV)
+}
+
+/// The answers that leave no doubt.
+fn answered<T>(opened: Result<T, Errno>) -> Option<Result<T, Errno>> {
+    match opened {
+        Ok(_) | Err(Errno::NOENT) => Some(opened),
+        Err(_) => None,
     }
 }
 
@@ -55,6 +140,10 @@ pub(super) struct Place {
 }
 
 impl Place {
+    fn named(directory: OwnedFd, name: &OsStr) -> Self {
+        Self { directory: Some(directory), name: name.into() }
+    }
+
     fn plain(path: &Path) -> Self {
         Self { directory: None, name: path.to_owned() }
     }
@@ -71,8 +160,7 @@ const STAY: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 fn walk(root: &Path, below: &Path) -> Result<OwnedFd, Errno> {
-    // The way to the root is the administrator's: it may have links.
-    let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+    let root = open_root(root)?;
     if below.as_os_str().is_empty() {
         return Ok(root);
     }

@@ -1,16 +1,17 @@
 //! Directories, files and links by their paths. Touches the file system.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::fence::Fence;
+use super::fence::{Fence, Place};
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Metadata};
@@ -18,7 +19,7 @@ use crate::mount_table::DeviceNumber;
 
 /// Makes missing directories from the top down.
 pub(super) fn make_dir_all(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
-    match make_dir(fence, path, mode) {
+    match make_dir(path, fence.place(path), mode) {
         Err(error) if error.is_exists() => {
             // Success if it is a directory or a link to one.
             let there = metadata(path)?;
@@ -29,7 +30,7 @@ pub(super) fn make_dir_all(fence: &Fence, path: &Path, mode: u32) -> Result<()> 
             Some(parent) => {
                 make_dir_all(fence, parent, mode)?;
                 // Another process may have made it in the meantime.
-                make_dir(fence, path, mode)
+                make_dir(path, fence.place(path), mode)
                     .or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
             }
             None => Err(error),
@@ -38,43 +39,51 @@ pub(super) fn make_dir_all(fence: &Fence, path: &Path, mode: u32) -> Result<()> 
     }
 }
 
-pub(super) fn make_dir(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
-    let make = || {
-        let place = fence.place(path)?;
-        rustix::fs::mkdirat(place.directory(), &place.name, Mode::from_bits_retain(mode & 0o7777))
-    };
-    make().map_err(|error| HostError::os(Action::MakeDir, path, error))?;
+pub(super) fn make_dir(path: &Path, place: Result<Place, Errno>, mode: u32) -> Result<()> {
+    place
+        .and_then(|place| rustix::fs::mkdirat(place.directory(), &place.name, permissions(mode)))
+        .map_err(|error| HostError::os(Action::MakeDir, path, error))?;
     Effect::new("mkdir", path).announce();
     Ok(())
 }
 
-pub(super) fn remove_dir(fence: &Fence, path: &Path) -> Result<()> {
-    let remove = || {
-        let place = fence.place(path)?;
-        rustix::fs::unlinkat(place.directory(), &place.name, AtFlags::REMOVEDIR)
-    };
-    remove().map_err(|error| HostError::os(Action::RemoveDir, path, error))?;
+/// As [`make_dir_all`], where only directories of the node itself are on the way. `None` if they are not.
+pub(super) fn make_own_dir_all(fence: &Fence, path: &Path, mode: u32) -> Option<Result<()>> {
+    let made =
+        fence.own_descent(path)?.make(permissions(mode), |made| Effect::new("mkdir", made).announce())?;
+    Some(made.map_err(|error| HostError::os(Action::MakeDir, path, error)))
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_retain(mode & 0o7777)
+}
+
+pub(super) fn remove_dir(path: &Path, place: Result<Place, Errno>) -> Result<()> {
+    place
+        .and_then(|place| rustix::fs::unlinkat(place.directory(), &place.name, AtFlags::REMOVEDIR))
+        .map_err(|error| HostError::os(Action::RemoveDir, path, error))?;
     Effect::new("rmdir", path).announce();
     Ok(())
 }
 
-pub(super) fn remove_file(fence: &Fence, path: &Path) -> Result<()> {
-    let remove = || {
-        let place = fence.place(path)?;
+pub(super) fn remove_file(path: &Path, place: Result<Place, Errno>) -> Result<()> {
+    let remove = |place: Place| {
         let (directory, name) = (place.directory(), &place.name);
         let there = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
         rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
         Ok(there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Symlink))
     };
-    let was_link = remove().map_err(|error: Errno| HostError::os(Action::RemoveFile, path, error))?;
+    let was_link = place.and_then(remove).map_err(|error| HostError::os(Action::RemoveFile, path, error))?;
     Effect::new(if was_link { "unlink" } else { "remove" }, path).announce();
     Ok(())
 }
 
-pub(super) fn read_dir(path: &Path) -> Result<Vec<DirEntry>> {
+/// How a directory is opened to list it.
+pub(super) const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+pub(super) fn read_dir(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<Vec<DirEntry>> {
     let failed = |error| HostError::os(Action::ReadDir, path, error);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let dir = opened.map_err(failed)?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::new(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -101,12 +110,18 @@ pub(super) fn listed_kind(file_type: FileType) -> FileKind {
     }
 }
 
-pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
+/// How a file is opened to read it.
+pub(super) const READ: OFlags = OFlags::RDONLY.union(NO_WAITING).union(OFlags::CLOEXEC);
+
+/// Without it, opening a pipe waits for its other end.
+const NO_WAITING: OFlags = OFlags::NONBLOCK;
+
+pub(super) fn read_file(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<Vec<u8>> {
     let read = || {
-        let mut bytes = Vec::new();
-        open_regular(OpenOptions::new().read(true), OFlags::empty(), path)?
-            .take(LARGEST + 1)
-            .read_to_end(&mut bytes)?;
+        let (file, length) = regular(opened?)?;
+        // With room to spare the end is found without another allocation.
+        let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 64);
+        file.take(LARGEST + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > LARGEST { Err(Errno::FBIG.into()) } else { Ok(bytes) }
     };
     read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
@@ -114,8 +129,7 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
 
 pub(super) fn read_end(path: &Path, most: u64) -> Result<Vec<u8>> {
     let read = || {
-        let mut file = open_regular(OpenOptions::new().read(true), OFlags::empty(), path)?;
-        let length = file.seek(SeekFrom::End(0))?;
+        let (mut file, length) = regular(open(path, READ)?)?;
         file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
         let mut bytes = Vec::new();
         // A bound, since the file may still grow.
@@ -125,47 +139,45 @@ pub(super) fn read_end(path: &Path, most: u64) -> Result<Vec<u8>> {
     read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
 }
 
-/// Opens a regular file to read it.
-fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
-    regular(options.custom_flags((flags | NO_WAITING).bits().cast_signed()).open(path)?)
+/// Opens what is at `path`, following links.
+pub(super) fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
-/// Without it, opening a pipe waits for its other end.
-const NO_WAITING: OFlags = OFlags::NONBLOCK;
-
-/// Refuses pipes and devices: they could block the reader or writer, or never end.
-fn regular(file: File) -> io::Result<File> {
-    match FileType::from_raw_mode(file.metadata()?.mode()) {
-        FileType::RegularFile => Ok(file),
-        FileType::Directory => Err(Errno::ISDIR.into()),
-        _ => Err(Errno::NXIO.into()),
+/// The file and its length. Refuses pipes and devices: they could block the reader or writer, or never end.
+fn regular(opened: OwnedFd) -> Result<(File, u64), Errno> {
+    let stat = rustix::fs::fstat(&opened)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((opened.into(), stat.st_size.cast_unsigned())),
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Err(Errno::NXIO),
     }
 }
 
-pub(super) fn write_file(fence: &Fence, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+pub(super) fn write_file(path: &Path, place: Result<Place, Errno>, bytes: &[u8], mode: u32) -> Result<()> {
     let write = || {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | NO_WAITING;
-        let mut file = regular(open_at(fence, path, flags, mode)?)?;
-        file.set_len(0)?;
+        let (mut file, length) = regular(open_at(&place?, flags, mode)?)?;
+        if length > 0 {
+            file.set_len(0)?;
+        }
         file.write_all(bytes)
     };
-    write().map_err(|error| HostError::os(Action::Write, path, error))?;
+    write().map_err(|error: io::Error| HostError::os(Action::Write, path, error))?;
     Effect::new("write", path).announce();
     Ok(())
 }
 
-pub(super) fn create_file(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
-    open_at(fence, path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)
+pub(super) fn create_file(path: &Path, place: Result<Place, Errno>, mode: u32) -> Result<()> {
+    place
+        .and_then(|place| open_at(&place, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode))
         .map_err(|error| HostError::os(Action::Create, path, error))?;
     Effect::new("write", path).announce();
     Ok(())
 }
 
-fn open_at(fence: &Fence, path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
-    let place = fence.place(path)?;
-    let mode = Mode::from_bits_retain(mode & 0o7777);
-    let opened = rustix::fs::openat(place.directory(), &place.name, flags | OFlags::CLOEXEC, mode)?;
-    Ok(File::from(opened))
+fn open_at(place: &Place, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(place.directory(), &place.name, flags | OFlags::CLOEXEC, permissions(mode))
 }
 
 pub(super) fn symlink(fence: &Fence, target: &Path, link: &Path) -> Result<()> {
@@ -235,6 +247,16 @@ pub(super) fn lchown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<
 
 pub(super) fn canonicalize(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(|error| HostError::os(Action::Resolve, path, error))
+}
+
+/// The path of what was opened at `path`, which has no link on its way from the node's root. `None` if it has moved since.
+pub(super) fn canonicalize_opened(path: &Path, opened: Result<OwnedFd, Errno>) -> Option<Result<PathBuf>> {
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => return Some(Err(HostError::os(Action::Resolve, path, error))),
+    };
+    let found = fs::read_link(format!("/proc/thread-self/fd/{}", opened.as_raw_fd())).ok()?;
+    (found.file_name() == path.file_name()).then_some(Ok(found))
 }
 
 pub(super) fn statfs(path: &Path) -> Result<FsStats> {

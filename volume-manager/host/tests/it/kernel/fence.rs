@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use host::linux::LinuxHost;
-use host::{Host, Removal, Result, errno};
+use host::{Bind, Host, Removal, Result, errno};
 
 use super::ground::on_the_kernel;
 
@@ -85,5 +85,61 @@ fn directory_of_the_node_is_changed() {
         host.remove_dir(&ground.path("elsewhere/mount")).await.unwrap();
         LinuxHost::new().remove_file(&ground.path("elsewhere").join(RECORD)).await.unwrap();
         assert_eq!(names(&volume), ["created", "linked"]);
+    });
+}
+
+/// The host of a node has shorter ways to its own files, with the same results.
+#[test]
+fn looks_of_the_node_and_of_the_machine_are_equal() {
+    on_the_kernel(async |ground| {
+        let root = ground.dir("node").await;
+        ground.tmpfs("node/pods/mounted").await;
+        make_canary(&root.join("pods/own"));
+        make_canary(&root.join("pods/mounted"));
+        make_canary(&ground.path("elsewhere"));
+        symlink(ground.path("elsewhere"), root.join("pods/link")).unwrap();
+        symlink("nowhere", root.join("pods/broken")).unwrap();
+        let bound = ground.dir("node/pods/bound").await;
+        ground.host.bind(&Bind::new(&root.join("pods/own"), &bound)).await.unwrap();
+        let (node, machine) = (LinuxHost::of_node(&root), LinuxHost::new());
+        for below in
+            ["", "pods", "pods/own", "pods/mounted", "pods/link", "pods/broken", "pods/bound", "pods/missing"]
+        {
+            for name in ["", RECORD, "mount", "missing/deeper"] {
+                let path = root.join(below).join(name);
+                let looks = async |host: &LinuxHost| {
+                    let (resolved, listed) = (host.canonicalize(&path).await, host.read_dir(&path).await);
+                    let (read, references) = (host.read_file(&path).await, host.references(&path).await);
+                    format!("{resolved:?}\n{listed:?}\n{read:?}\n{references:?}")
+                };
+                assert_eq!(looks(&node).await, looks(&machine).await, "{}", path.display());
+            }
+        }
+    });
+}
+
+#[test]
+fn missing_directories_are_made_also_where_a_link_or_a_mount_ends_the_short_way() {
+    on_the_kernel(async |ground| {
+        let root = ground.dir("node").await;
+        let host = LinuxHost::of_node(&root);
+        ground.tmpfs("node/mounted").await;
+        fs::write(root.join("file"), "").unwrap();
+        symlink(ground.dir("elsewhere").await, root.join("link")).unwrap();
+        for (below, error) in [
+            ("one/two/three", None),
+            ("one/two/three", None),
+            ("one/two/four/five", None),
+            ("mounted/one/two", None),
+            ("link", None),
+            ("link/one", Some(errno::ELOOP)),
+            ("file", Some(errno::ENOTDIR)),
+            ("file/one", Some(errno::ENOTDIR)),
+        ] {
+            let made = host.make_dir_all(&root.join(below), 0o750).await;
+            assert_eq!(made.err().and_then(|error| error.errno()), error, "{below}");
+            assert!(error.is_some() || root.join(below).is_dir(), "{below}");
+        }
+        assert_eq!(names(&ground.path("elsewhere")), [""; 0]);
     });
 }
