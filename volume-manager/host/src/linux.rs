@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::blocking::blocking;
 use crate::door::{Bind, Host, OpenedBeneath, Propagation, Removal};
-use crate::error::Result;
+use crate::error::{Action, HostError, Result};
 use crate::file::{DirEntry, FsStats, Metadata, Usage};
 use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 use crate::mount_table::{MountEntry, MountTable};
@@ -71,13 +71,21 @@ impl LinuxHost {
         Self { others: others.into(), ..self }
     }
 
-    /// Looks at a path: here if it is the node's own.
-    async fn look<T: Send + 'static>(&self, path: &Path, work: fn(&Path) -> T) -> T {
-        if self.fence.is_own(path) {
-            return work(path);
+    /// Looks at a path, unless it is the node's own and was looked at here.
+    async fn look<T: Send + 'static>(&self, own: Option<T>, path: &Path, work: fn(&Path) -> T) -> T {
+        match own {
+            Some(seen) => seen,
+            None => {
+                let path = path.to_owned();
+                blocking(move || work(&path)).await
+            }
         }
-        let path = path.to_owned();
-        blocking(move || work(&path)).await
+    }
+
+    /// Whether there is no mount at a path of the node's own that is there: so much is known when it is opened.
+    fn no_mount_at_own(&self, path: &Path, action: Action) -> Option<Result<bool>> {
+        let opened = self.fence.open_own(path, OFlags::PATH)?;
+        Some(opened.map(|_| false).map_err(|error| HostError::os(action, path, error)))
     }
 
     /// Reads what is at a path: here if it is the node's own.
@@ -169,7 +177,8 @@ impl Host for LinuxHost {
     }
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
-        self.look(path, mount_point::mount_of).await
+        let own = self.fence.is_own(path).then(|| mount_point::mount_of(path));
+        self.look(own, path, mount_point::mount_of).await
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -184,11 +193,11 @@ impl Host for LinuxHost {
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
-        self.look(path, mount_point::is_likely).await
+        self.look(self.no_mount_at_own(path, Action::Stat), path, mount_point::is_likely).await
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        self.look(path, mount_point::is_certain).await
+        self.look(self.no_mount_at_own(path, Action::Resolve), path, mount_point::is_certain).await
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
@@ -245,7 +254,8 @@ impl Host for LinuxHost {
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.look(path, file::read_link).await
+        let own = self.fence.is_own(path).then(|| file::read_link(path));
+        self.look(own, path, file::read_link).await
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -253,15 +263,21 @@ impl Host for LinuxHost {
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
-        self.look(path, |path| file::metadata(path)).await
+        let own = self.fence.open_own(path, OFlags::PATH).map(|opened| file::metadata_of(path, opened));
+        self.look(own, path, |path| file::metadata(path)).await
     }
 
     async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
-        self.look(path, file::symlink_metadata).await
+        let own = self.fence.open_own(path, OFlags::PATH | OFlags::NOFOLLOW);
+        let own = own.map(|opened| file::metadata_of(path, opened));
+        self.look(own, path, file::symlink_metadata).await
     }
 
     async fn access(&self, path: &Path) -> Result<()> {
-        self.look(path, file::access).await
+        let own = self.fence.open_own(path, OFlags::PATH);
+        let own =
+            own.map(|opened| opened.map(drop).map_err(|error| HostError::os(Action::Access, path, error)));
+        self.look(own, path, file::access).await
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
@@ -275,11 +291,9 @@ impl Host for LinuxHost {
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-        let own = self.fence.open_own(path, OFlags::PATH);
-        if let Some(found) = own.and_then(|opened| file::canonicalize_opened(path, opened)) {
-            return found;
-        }
-        on_blocking_thread!(file::canonicalize, path)
+        let own = self.fence.resolve_own(path);
+        let own = own.map(|found| found.map_err(|error| HostError::os(Action::Resolve, path, error)));
+        self.look(own, path, file::canonicalize).await
     }
 
     async fn statfs(&self, path: &Path) -> Result<FsStats> {

@@ -3,25 +3,52 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// A directory below which paths are walked without following links; none where all paths are the caller's own.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fence(Option<Arc<Path>>);
+pub(super) struct Fence(Option<Arc<Root>>);
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    /// The path without links, once it was asked for.
+    resolved: OnceLock<PathBuf>,
+}
+
+impl Root {
+    fn resolved(&self) -> Option<&Path> {
+        if self.resolved.get().is_none() {
+            // Another thread that was faster has the same path.
+            let _ = self.resolved.set(std::fs::canonicalize(&self.path).ok()?);
+        }
+        self.resolved.get().map(PathBuf::as_path)
+    }
+}
 
 impl Fence {
     pub(super) fn around(root: &Path) -> Self {
-        Self(Some(root.into()))
+        Self(Some(Arc::new(Root { path: root.to_owned(), resolved: OnceLock::new() })))
     }
 
     /// The root and the rest of a path below it.
     fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
-        let root = self.0.as_deref()?;
+        let root = self.0.as_deref()?.path.as_path();
         Some((root, path.strip_prefix(root).ok()?))
+    }
+
+    /// As [`Self::split`], for a path that is plainly below the root: without `..`, without a slash at its end, which
+    /// follows a link, and not the root itself, which may be a mount.
+    fn split_below<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+        let (root, below) = self.split(path)?;
+        let bytes = |path: &'a Path| path.as_os_str().as_encoded_bytes();
+        let is_plain = bytes(path).ends_with(bytes(below))
+            && below.components().all(|part| matches!(part, Component::Normal(_)));
+        (is_plain && !below.as_os_str().is_empty()).then_some((root, below))
     }
 
     /// The directory of `path`, held open, and the name in it. ELOOP where a link is on the way from the root.
@@ -36,7 +63,7 @@ impl Fence {
     /// As [`Self::place`], if no link and no mount is on the way from the root: no server of a volume is asked about a name
     /// there. ENOENT where a directory is missing. `None` for any other path, and where the kernel cannot tell.
     pub(super) fn own_place(&self, path: &Path) -> Option<Result<Place, Errno>> {
-        let (root, below) = self.split(path)?;
+        let (root, below) = self.split_below(path)?;
         let (directory, name) = (below.parent()?, below.file_name()?);
         answered(
             own(&open_root(root).ok()?, directory, DIRECTORY).map(|directory| Place::named(directory, name)),
@@ -56,14 +83,14 @@ impl Fence {
     /// Opens what is at `path`, if no link and no mount is on the way from the root, and none is there. ENOENT where it is
     /// missing. `None` for any other path, and where the kernel cannot tell or refuses.
     pub(super) fn open_own(&self, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
-        let (root, below) = self.split(path)?;
+        let (root, below) = self.split_below(path)?;
         answered(own(&open_root(root).ok()?, below, flags))
     }
 
-    /// The deepest directory of `path` that is there, and its length in names below the root, with the names below the root.
-    /// `None` if a link or a mount is on the way, or no directory.
+    /// Opens the deepest directory on the way to `path` that is there. `None` if a link or a mount is on the way, or what is
+    /// no directory.
     pub(super) fn own_descent<'a>(&'a self, path: &'a Path) -> Option<Descent<'a>> {
-        let (root, below) = self.split(path)?;
+        let (root, below) = self.split_below(path)?;
         let root_directory = open_root(root).ok()?;
         let mut here = below;
         loop {
@@ -78,11 +105,19 @@ impl Fence {
         }
     }
 
+    /// The path without links of what is at `path`, where [`Self::open_own`] opens it.
+    pub(super) fn resolve_own(&self, path: &Path) -> Option<Result<PathBuf, Errno>> {
+        let (_, below) = self.split_below(path)?;
+        let opened = self.open_own(path, OFlags::PATH)?;
+        let mut resolved = self.0.as_ref()?.resolved()?.to_owned();
+        resolved.extend(below);
+        Some(opened.map(|_| resolved))
+    }
+
     /// Whether `path`, there or not, is in the file system of the node's root: no link and no mount is on the way from the
     /// root, and none is at it. No server of a volume is asked about such a path. False where the kernel cannot tell.
     pub(super) fn is_own(&self, path: &Path) -> bool {
-        let is_root = self.split(path).is_none_or(|(_, below)| below.as_os_str().is_empty());
-        !is_root && self.open_own(path, OFlags::PATH).is_some()
+        self.open_own(path, OFlags::PATH).is_some()
     }
 }
 
@@ -98,10 +133,16 @@ impl Descent<'_> {
     /// Makes what is missing, and calls `made` for each directory. `None` where another process has put something else in
     /// the way.
     pub(super) fn make(mut self, mode: Mode, mut made: impl FnMut(&Path)) -> Option<Result<(), Errno>> {
-        for name in self.missing {
+        let mut names = self.missing.iter().peekable();
+        while let Some(name) = names.next() {
             self.path.push(name);
             match rustix::fs::mkdirat(&self.directory, name, mode) {
-                Ok(()) => made(&self.path),
+                Ok(()) => {
+                    made(&self.path);
+                    if names.peek().is_none() {
+                        break;
+                    }
+                }
                 // Another process may have made it in the meantime.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Some(Err(error)),
@@ -212,7 +253,7 @@ mod tests {
             ("pods/a/new/newer", true),
             ("pods/b", false),
             ("pods/b/new", false),
-            ("pods/../pods/a", true),
+            ("pods/../pods/a", false),
             ("", false),
             ("/proc", false),
         ] {

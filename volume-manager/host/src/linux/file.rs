@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -210,6 +210,13 @@ pub(super) fn symlink_metadata(path: &Path) -> Result<Metadata> {
     Ok(describe(&stat))
 }
 
+/// The metadata of what was opened, also if only as a path.
+pub(super) fn metadata_of(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<Metadata> {
+    let stat = || File::from(opened?).metadata();
+    let stat = stat().map_err(|error: io::Error| HostError::os(Action::Stat, path, error))?;
+    Ok(describe(&stat))
+}
+
 pub(super) fn describe(stat: &fs::Metadata) -> Metadata {
     let device = |number: u64| DeviceNumber::new(rustix::fs::major(number), rustix::fs::minor(number));
     Metadata {
@@ -247,16 +254,6 @@ pub(super) fn lchown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<
 
 pub(super) fn canonicalize(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(|error| HostError::os(Action::Resolve, path, error))
-}
-
-/// The path of what was opened at `path`, which has no link on its way from the node's root. `None` if it has moved since.
-pub(super) fn canonicalize_opened(path: &Path, opened: Result<OwnedFd, Errno>) -> Option<Result<PathBuf>> {
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(error) => return Some(Err(HostError::os(Action::Resolve, path, error))),
-    };
-    let found = fs::read_link(format!("/proc/thread-self/fd/{}", opened.as_raw_fd())).ok()?;
-    (found.file_name() == path.file_name()).then_some(Ok(found))
 }
 
 pub(super) fn statfs(path: &Path) -> Result<FsStats> {

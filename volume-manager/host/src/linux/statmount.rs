@@ -80,7 +80,7 @@ fn unique_id(path: &Path) -> Result<Option<u64>, Errno> {
 
 /// Unique ids of all mounts that the table would show, ascending.
 pub(super) fn list() -> Result<Vec<u64>, Errno> {
-    let (mut ids, mut page) = (Vec::new(), vec![0u64; 4096]);
+    let (mut ids, mut page) = (Vec::new(), [0u64; 512]);
     loop {
         let last = ids.last().copied().unwrap_or(0);
         let request = raw::mnt_id_req { mnt_id: ALL, ..request(last) };

@@ -92,7 +92,8 @@ fn directory_of_the_node_is_changed() {
 #[test]
 fn looks_of_the_node_and_of_the_machine_are_equal() {
     on_the_kernel(async |ground| {
-        let root = ground.dir("node").await;
+        // The root may be a mount, too.
+        let root = ground.tmpfs("node").await;
         ground.tmpfs("node/pods/mounted").await;
         make_canary(&root.join("pods/own"));
         make_canary(&root.join("pods/mounted"));
@@ -100,17 +101,25 @@ fn looks_of_the_node_and_of_the_machine_are_equal() {
         symlink(ground.path("elsewhere"), root.join("pods/link")).unwrap();
         symlink("nowhere", root.join("pods/broken")).unwrap();
         let bound = ground.dir("node/pods/bound").await;
-        ground.host.bind(&Bind::new(&root.join("pods/own"), &bound)).await.unwrap();
+        ground.host.bind(&Bind::new(root.join("pods/own"), &bound)).await.unwrap();
         let (node, machine) = (LinuxHost::of_node(&root), LinuxHost::new());
         for below in
             ["", "pods", "pods/own", "pods/mounted", "pods/link", "pods/broken", "pods/bound", "pods/missing"]
         {
-            for name in ["", RECORD, "mount", "missing/deeper"] {
+            for name in ["", ".", RECORD, "mount", "missing/deeper"] {
                 let path = root.join(below).join(name);
                 let looks = async |host: &LinuxHost| {
                     let (resolved, listed) = (host.canonicalize(&path).await, host.read_dir(&path).await);
                     let (read, references) = (host.read_file(&path).await, host.references(&path).await);
-                    format!("{resolved:?}\n{listed:?}\n{read:?}\n{references:?}")
+                    let (likely, certain) =
+                        (host.is_likely_mount_point(&path).await, host.is_mount_point(&path).await);
+                    let (stat, lstat) = (host.metadata(&path).await, host.symlink_metadata(&path).await);
+                    let (access, shown) = (host.access(&path).await, host.mount_of(&path).await);
+                    let link = host.read_link(&path).await;
+                    format!(
+                        "{resolved:?}\n{listed:?}\n{read:?}\n{references:?}\n{likely:?} {certain:?}\n{stat:?}\n{lstat:?}\n\
+                         {access:?}\n{shown:?}\n{link:?}"
+                    )
                 };
                 assert_eq!(looks(&node).await, looks(&machine).await, "{}", path.display());
             }
