@@ -54,6 +54,7 @@ pub mod kernel_module;
 pub mod layout;
 pub mod ledger;
 pub mod lines;
+mod listing;
 pub mod load;
 pub mod loop_device;
 pub mod manifest;

@@ -5,14 +5,16 @@
 //! other processes may have done meanwhile is not held against the driver.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, FileType};
-use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, Touch, Touched, TraceLine};
+use rustix::fs::FileType;
 use serde_json::Value;
 
+use crate::listing::{Listed, list};
 use crate::loop_device::table;
 
 /// The node's record of a volume: the one file beside the path of a call whose content is looked at.
@@ -61,7 +63,7 @@ pub(super) enum Others {
 /// What a directory says of an entry, and for a record what the file says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    kind: Option<FileType>,
+    kind: FileType,
     inode: u64,
     written: Option<(u64, i64, i64)>,
 }
@@ -92,9 +94,15 @@ impl Around {
     pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
         let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
-        let above: Vec<PathBuf> = above.filter(|above| !is_link_at(above)).map(Path::to_owned).collect();
-        let directories = above.iter().filter(|above| above.exists()).cloned().collect();
-        Self { path: path.to_owned(), lines, others, entries, above, directories, things: things() }
+        let (mut no_links, mut directories) = (Vec::new(), Vec::new());
+        for above in above {
+            let found = fs::symlink_metadata(above);
+            if !found.as_ref().is_ok_and(|found| found.is_symlink()) {
+                no_links.push(above.to_owned());
+                directories.extend(found.is_ok().then(|| above.to_owned()));
+            }
+        }
+        Self { path: path.to_owned(), lines, others, entries, above: no_links, directories, things: things() }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -103,7 +111,7 @@ impl Around {
 
     /// The kind of file at the path that this call must not meet; `None` if it fits.
     pub(super) fn in_the_way(&self, method: &str, is_block: bool) -> Option<&'static str> {
-        let kind = self.entries.get(self.path.file_name()?)?.kind?;
+        let kind = self.entries.get(self.path.file_name()?)?.kind;
         let is_wrong = match method {
             "NodeStageVolume" => !kind.is_dir(),
             "NodePublishVolume" => kind.is_dir() == is_block,
@@ -182,7 +190,7 @@ impl Around {
             }
         }
         let (before, after) = (self.entries.get(own), now.get(own));
-        let is_a_device = after.and_then(|after| after.kind).is_some_and(|kind| kind.is_block_device());
+        let is_a_device = after.is_some_and(|after| after.kind.is_block_device());
         if is_block && is_ok && alone_here && !is_mounted && !is_a_device && !is_link(after) {
             add(self.path.clone(), Touch::NoDevice, true);
         }
@@ -224,7 +232,7 @@ fn is_link_at(path: &Path) -> bool {
 }
 
 fn is_link(entry: Option<&Entry>) -> bool {
-    entry.and_then(|entry| entry.kind).is_some_and(|kind| kind.is_symlink())
+    entry.is_some_and(|entry| entry.kind.is_symlink())
 }
 
 fn change(before: &Entry, after: Option<&Entry>) -> Option<Touch> {
@@ -249,20 +257,19 @@ fn is_announced(meanwhile: &[&TraceLine], path: &Path) -> bool {
 }
 
 fn entries(directory: &Path) -> BTreeMap<OsString, Entry> {
-    let entry = |entry: fs::DirEntry| {
-        let kind = entry.file_type().ok();
-        let is_record = entry.file_name() == OsStr::new(RECORD) && kind.is_some_and(|kind| kind.is_file());
-        let stat = is_record.then(|| fs::symlink_metadata(entry.path()).ok()).flatten();
+    let entry = |Listed { name, kind, inode }| {
+        let is_record = name == RECORD && kind.is_file();
+        let stat = is_record.then(|| fs::symlink_metadata(directory.join(&name)).ok()).flatten();
         let written = stat.map(|stat| (stat.size(), stat.mtime(), stat.mtime_nsec()));
-        (entry.file_name(), Entry { kind, inode: entry.ino(), written })
+        (name, Entry { kind, inode, written })
     };
-    fs::read_dir(directory).into_iter().flatten().flatten().map(entry).collect()
+    list(directory).into_iter().map(entry).collect()
 }
 
 fn things() -> BTreeSet<Thing> {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let loops = table::numbers_bound().into_iter();
+    let pids = list(Path::new("/proc")).into_iter();
+    let pids = pids.filter_map(|entry| entry.name.to_str()?.parse().ok());
+    let loops = table::numbers_with_content().into_iter();
     let loops = loops.map(|number| Thing::Loop(number, table::sequence(number)));
     loops.chain(pids.map(Thing::Process)).collect()
 }

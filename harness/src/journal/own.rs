@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contracts::event::{Effect, Meddling};
+
+use crate::listing::{Listed, list};
 
 /// The kind and the inode of a directory's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +39,16 @@ struct Change {
 pub(super) const SOON: Duration = Duration::from_secs(3);
 
 impl Own {
-    /// Takes note of what the node says it did.
-    pub(super) fn announced(&mut self, effect: &Effect, root: &Path) {
+    /// Takes note of what the node says it did. What has become of it before is compared, if it `is_suspicious`; the rest
+    /// is, when the next call starts.
+    pub(super) fn announced(&mut self, effect: &Effect, root: &Path, is_suspicious: impl Fn(&Path) -> bool) {
         let path = Path::new(&effect.path);
         match effect.effect.as_str() {
-            "mkdir" | "link" => self.made(path, root),
+            "mkdir" | "link" => self.made(path, root, is_suspicious),
             "write" => {
+                self.made(path, root, is_suspicious);
                 // It says each thing before it does the next: had it removed the record itself, it had said so by now.
                 self.suspects.get_mut(path).into_iter().for_each(|change| change.is_sure = true);
-                self.made(path, root);
             }
             // A tree is announced by its top.
             "rmdir" | "remove" | "unlink" => self.forget(path),
@@ -55,16 +56,22 @@ impl Own {
                 self.forget(path);
                 if let Some(to) = effect.fields.get("to") {
                     self.forget(Path::new(to));
-                    self.made(Path::new(to), root);
+                    self.made(Path::new(to), root, is_suspicious);
                 }
             }
             _ => {}
         }
     }
 
-    fn made(&mut self, path: &Path, root: &Path) {
+    fn made(&mut self, path: &Path, root: &Path, is_suspicious: impl Fn(&Path) -> bool) {
         let is_own = path.strip_prefix(root).is_ok_and(is_of_a_driver);
         let entry = path.file_name().filter(|_| is_own).and_then(|name| listed(path.parent()?).remove(name));
+        if let Some(before) = self.entries.get(path)
+            && let Some(how) = change(before, entry.as_ref())
+            && is_suspicious(path)
+        {
+            self.suspect(path.to_owned(), how);
+        }
         match entry {
             Some(entry) => drop(self.entries.insert(path.to_owned(), entry)),
             None => drop(self.entries.remove(path)),
@@ -80,10 +87,16 @@ impl Own {
     pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
         for (path, how) in self.changes() {
             self.entries.remove(&path);
-            let is_reported = self.suspects.get(&path).is_some_and(|change| change.is_sure);
-            if !is_reported && !excused.clone().any(|excused| path.starts_with(excused)) {
-                self.suspects.insert(path, Change { how, seen: Instant::now(), is_sure: false });
+            if !excused.clone().any(|excused| path.starts_with(excused)) {
+                self.suspect(path, how);
             }
+        }
+    }
+
+    fn suspect(&mut self, path: PathBuf, how: Meddling) {
+        let is_reported = self.suspects.get(&path).is_some_and(|change| change.is_sure);
+        if !is_reported {
+            self.suspects.insert(path, Change { how, seen: Instant::now(), is_sure: false });
         }
     }
 
@@ -120,15 +133,18 @@ impl Own {
         for (path, before) in &self.entries {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
             let now = directories.entry(parent).or_insert_with(|| listed(parent)).get(name);
-            let change = match now {
-                None => Meddling::Remove,
-                Some(now) if now.is_link && !before.is_link => Meddling::Link,
-                Some(now) if now != before => Meddling::Replace,
-                Some(_) => continue,
-            };
-            changes.push((path.clone(), change));
+            changes.extend(change(before, now).map(|how| (path.clone(), how)));
         }
         changes
+    }
+}
+
+fn change(before: &Entry, now: Option<&Entry>) -> Option<Meddling> {
+    match now {
+        None => Some(Meddling::Remove),
+        Some(now) if now.is_link && !before.is_link => Some(Meddling::Link),
+        Some(now) if now != before => Some(Meddling::Replace),
+        Some(_) => None,
     }
 }
 
@@ -159,9 +175,6 @@ fn is_of_a_driver(below: &Path) -> bool {
 }
 
 fn listed(directory: &Path) -> BTreeMap<OsString, Entry> {
-    let entry = |entry: fs::DirEntry| {
-        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        (entry.file_name(), Entry { is_link, inode: entry.ino() })
-    };
-    fs::read_dir(directory).into_iter().flatten().flatten().map(entry).collect()
+    let entry = |entry: Listed| (entry.name, Entry { is_link: entry.kind.is_symlink(), inode: entry.inode });
+    list(directory).into_iter().map(entry).collect()
 }

@@ -187,7 +187,6 @@ impl State {
 
     /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.
     pub(super) fn effect(&mut self, mut said: Announcement) -> bool {
-        self.compare_own();
         let path = said.path.to_string_lossy().into_owned();
         let is_reported = !self.kernel.is_witnessed() || self.unexplained.is_reported(said.effect, &path);
         let confirmed = is_reported && confirm::shows(&said);
@@ -199,7 +198,11 @@ impl State {
             fields: said.fields,
             confirmed,
         };
-        self.own.announced(&effect, self.symbols.root());
+        let is_suspicious = |path: &Path| {
+            let is_alone = self.flights.is_empty() && !self.is_by_hand && !self.node_is_dead;
+            is_alone && !self.unexplained.abandoned_paths().any(|excused| path.starts_with(excused))
+        };
+        self.own.announced(&effect, self.symbols.root(), is_suspicious);
         self.push(Event::Effect(effect));
         confirmed
     }

@@ -38,8 +38,7 @@ impl BoundLoop {
     }
 }
 
-/// The directory of the disks that are no hardware. Shorter than `/sys/block`, whose entries are links to here: this is
-/// looked through before each call to a driver.
+/// The directory of the disks that are no hardware. Shorter than `/sys/block`, whose entries are links to here.
 const VIRTUAL: &str = "/sys/devices/virtual/block";
 
 /// Every attached loop device that we may look at, by number.
@@ -56,6 +55,14 @@ pub(crate) fn numbers_bound() -> Vec<u32> {
         accessat(&disks, format!("loop{number}/loop"), Access::EXISTS, AtFlags::empty()).is_ok()
     };
     numbers().into_iter().filter(is_bound).collect()
+}
+
+/// As [`numbers_bound`], without those whose file is shorter than a sector. One file of the kernel names all others, so that
+/// this can be asked around each call to a driver.
+pub(crate) fn numbers_with_content() -> Vec<u32> {
+    let Ok(partitions) = fs::read_to_string("/proc/partitions") else { return numbers_bound() };
+    let names = partitions.lines().filter_map(|line| line.split_whitespace().nth(3));
+    names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
 }
 
 /// Whether something is attached to loop device `number`.
