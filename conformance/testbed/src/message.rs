@@ -38,6 +38,9 @@ pub struct Orders {
     /// Whether the sandbox is to stay as it is when the case does not pass.
     #[serde(default)]
     pub keep: bool,
+    /// Whether the logs of a case are written also if it passes.
+    #[serde(default)]
+    pub keeps_all_logs: bool,
     /// The disk that keeps what the node and the driver write, in a guest whose power is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<PathBuf>,
@@ -66,6 +69,7 @@ impl Orders {
             thorough: false,
             update: false,
             keep: false,
+            keeps_all_logs: true,
             disk: None,
             cuts: 0,
             spoil: None,

@@ -48,6 +48,8 @@ pub struct Plan {
     pub update: bool,
     /// Whether the sandboxes of cases that do not pass stay until the user ends the run.
     pub keep: bool,
+    /// Whether the user asked for a report, which has the logs of all cases.
+    pub has_report: bool,
     /// An earlier run with which this one is compared, and its name.
     pub earlier: Option<(String, RunRecord)>,
     /// The misbehaviour of the suite's own NFS server, for tests that cases notice it.
@@ -117,6 +119,7 @@ impl Plan {
             thorough: self.thorough,
             update: self.update,
             keep: self.keep && away.is_none(),
+            keeps_all_logs: self.has_report,
             spoil: self.spoil,
             dead_ends,
             ..Orders::new(manifest, directory, ledger, self.timeout)

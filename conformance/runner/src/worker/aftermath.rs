@@ -81,21 +81,28 @@ impl Aftermath {
             after.end_driver(bed, before.census.as_ref(), failed).await;
         }
         after.see_limits(bed, sandbox);
-        after.read_records(bed, orders, before.log);
+        let records = after.read_records(bed, before.log);
+        after.write_records(bed, orders, &records);
         after
     }
 
-    /// Makes all checks except the end of node and driver, which the next case uses too.
+    /// Makes all checks except the end of node and driver, which the next case uses too. Returns the records, too, if they
+    /// were not written because nothing was found yet.
     pub(super) async fn between_cases(
         bed: &Bed,
         orders: &Orders,
         sandbox: &Sandbox,
         before: Before,
         failed: bool,
-    ) -> Self {
+    ) -> (Self, Option<Records>) {
         let mut after = Self::of_case(bed, sandbox, &before, failed, false).await;
-        after.read_records(bed, orders, before.log);
-        after
+        let records = after.read_records(bed, before.log);
+        // What is written is searched for secrets.
+        let is_wanted = orders.keeps_all_logs || failed || !after.is_clean() || !bed.secrets().is_empty();
+        if is_wanted {
+            after.write_records(bed, orders, &records);
+        }
+        (after, (!is_wanted).then_some(records))
     }
 
     /// Ends the node and the driver of several cases. The findings belong to all of these cases.
@@ -216,27 +223,24 @@ impl Aftermath {
         self.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
     }
 
-    /// Reads the kernel's log, writes the journals, and looks for secrets in all logs.
-    fn read_records(&mut self, bed: &Bed, orders: &Orders, log: Result<KernelLog, KernelLogError>) {
-        let messages = self.read_kernel_log(log, &bed.devices(), &orders.directory);
-        let zero = harness::clock::milliseconds() - bed.journal.milliseconds();
-        if let Err(error) = moments::write(&orders.directory, &messages, zero) {
-            self.unchecked.push(format!("the moments of the logs: {error}"));
-        }
-        if let Err(error) = bed.journal.write(&orders.directory) {
-            self.unchecked.push(format!("the journal: {error}"));
-        }
-        if let Some(other) = bed.other()
-            && let Err(error) = write_other(other, &orders.directory)
-        {
-            self.unchecked.push(format!("the journal of {}: {error}", other.name()));
-        }
+    /// Reads the kernel's log and the secrets that the driver has repeated.
+    fn read_records(&mut self, bed: &Bed, log: Result<KernelLog, KernelLogError>) -> Records {
+        let records = Records {
+            messages: self.read_kernel_log(log, &bed.devices()),
+            zero: harness::clock::milliseconds() - bed.journal.milliseconds(),
+        };
         let repeated = bed.journal.leaked_secrets();
         self.findings.extend(repeated.iter().map(|(method, key)| judge::secret_repeated(method, key)));
         let in_contexts = bed.journal.secrets_in_contexts();
         self.findings.extend(in_contexts.iter().map(|(method, key)| judge::secret_in_context(method, key)));
+        records
+    }
+
+    /// Writes the journals, and looks for secrets in all logs.
+    fn write_records(&mut self, bed: &Bed, orders: &Orders, records: &Records) {
+        self.unchecked.extend(records.write(bed, orders));
         // The node's log repeats the driver's errors. If those have a secret, that is a finding already.
-        let manager = if repeated.is_empty() { "manager.log" } else { "" };
+        let manager = if bed.journal.leaked_secrets().is_empty() { "manager.log" } else { "" };
         let files = ["driver.log", manager, "kernel.log", "trace.jsonl", "journal.txt"];
         // Last: all logs must be written before they are scanned.
         self.scan_for_secrets(&bed.secrets(), &files, &orders.directory);
@@ -328,7 +332,7 @@ impl Aftermath {
         }
     }
 
-    /// Writes the kernel's messages about the devices of this case, and finds the defects among them.
+    /// Returns the kernel's messages about the devices of this case, and finds the defects among them.
     ///
     /// Cases run concurrently, and a message does not name its case. A message that names none of this case's devices is left
     /// out.
@@ -336,7 +340,6 @@ impl Aftermath {
         &mut self,
         log: Result<KernelLog, KernelLogError>,
         devices: &BTreeSet<String>,
-        directory: &Path,
     ) -> Vec<Message> {
         let messages = log.and_then(|mut log| log.read()).unwrap_or_else(|error| {
             self.unchecked.push(format!("the kernel's log: {error}"));
@@ -345,12 +348,6 @@ impl Aftermath {
         let ours = |named: &BTreeSet<String>| named.iter().any(|device| devices.contains(device));
         let about: Vec<Message> =
             messages.iter().filter(|message| ours(&devices_named(&message.text))).cloned().collect();
-        let text: String = (about.iter())
-            .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
-            .collect();
-        if let Err(error) = logs::keep(directory, "kernel.log", &text) {
-            self.unchecked.push(format!("the kernel's log: {error}"));
-        }
         self.kernel
             .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
         about
@@ -370,6 +367,41 @@ impl Aftermath {
                 self.judged.kept.insert(promise.to_owned());
             }
         }
+    }
+}
+
+/// What is known at the end of a case beside its journal.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// The kernel's messages about the devices of the case.
+    messages: Vec<Message>,
+    /// The moment at which the trace began, in milliseconds since boot.
+    zero: f64,
+}
+
+impl Records {
+    /// Writes the journals and logs of the case. Returns an error text for each that could not be written.
+    pub(super) fn write(&self, bed: &Bed, orders: &Orders) -> Vec<String> {
+        let directory = &orders.directory;
+        let mut unwritten = Vec::new();
+        let text: String = (self.messages.iter())
+            .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
+            .collect();
+        if let Err(error) = logs::keep(directory, "kernel.log", &text) {
+            unwritten.push(format!("the kernel's log: {error}"));
+        }
+        if let Err(error) = moments::write(directory, &self.messages, self.zero) {
+            unwritten.push(format!("the moments of the logs: {error}"));
+        }
+        if let Err(error) = bed.journal.write(directory) {
+            unwritten.push(format!("the journal: {error}"));
+        }
+        if let Some(other) = bed.other()
+            && let Err(error) = write_other(other, directory)
+        {
+            unwritten.push(format!("the journal of {}: {error}", other.name()));
+        }
+        unwritten
     }
 }
 

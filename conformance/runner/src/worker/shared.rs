@@ -15,7 +15,7 @@ use testbed::message::{Abilities, Orders};
 use super::aftermath::{Aftermath, Before};
 use super::{Voice, body, find, outcome, status_and_findings};
 use crate::event::Status;
-use crate::message::{SHIFT, Said, SharedCase};
+use crate::message::{Outcome, SHIFT, Said, SharedCase};
 
 pub(super) async fn run_cases(
     orders: &Orders,
@@ -49,8 +49,13 @@ pub(super) async fn run_cases(
         let failure = body(case, &mut cx, &own).await.err();
         let (seconds, failed) = (begin.elapsed().as_secs_f64(), failure.is_some());
         let shared = cx.shared();
-        let after = Aftermath::between_cases(&shared.bed, &own, sandbox, before, failed).await;
-        let outcome = outcome(case, failure, after, &cx, seconds);
+        let (after, unwritten) = Aftermath::between_cases(&shared.bed, &own, sandbox, before, failed).await;
+        let mut outcome = outcome(case, failure, after, &cx, seconds);
+        let is_plain = outcome.status == Status::Passed && outcome.findings.is_empty();
+        if let Some(records) = unwritten.as_ref().filter(|_| !is_plain) {
+            outcome.unchecked.extend(records.write(&shared.bed, &own));
+        }
+        let unwritten = unwritten.filter(|_| is_plain);
         secrets.extend(shared.bed.secrets());
         let left = shared.bed.left_over();
         left.iter()
@@ -59,10 +64,19 @@ pub(super) async fn run_cases(
         voice.say(&Said::Outcome(Box::new(outcome)));
         drop(shared);
         let goes_on = is_sound && cases.peek().is_some() && began.elapsed() < SHIFT;
+        let ended = async |bed: &Bed| {
+            let found = ended(bed, orders, sandbox, &at_first, &secrets, case).await;
+            // The logs of a case before the driver's end may say why.
+            if let Some(records) = unwritten.filter(|_| found.is_some()) {
+                let lost = records.write(bed, &own);
+                lost.iter().for_each(|lost| eprintln!("cannot be written: {lost}"));
+            }
+            Said::DriverEnded(found)
+        };
         bed = match cx.into_bed() {
             Ok(bed) if goes_on => bed,
-            Ok(bed) => return ended(&bed, orders, sandbox, &at_first, &secrets, case).await,
-            Err(shared) => return ended(&shared.bed, orders, sandbox, &at_first, &secrets, case).await,
+            Ok(bed) => return ended(&bed).await,
+            Err(shared) => return ended(&shared.bed).await,
         };
     }
     Said::DriverEnded(None)
@@ -76,9 +90,9 @@ async fn ended(
     before: &Before,
     secrets: &[Sensitive<String>],
     last: &Case,
-) -> Said {
+) -> Option<Box<Outcome>> {
     let after = Aftermath::of_shared_driver(bed, orders, sandbox, before, secrets).await;
     let found = (!after.is_clean())
         .then(|| status_and_findings(last, None, after, Claims::default(), bed.journal.symbols(), 0.0));
-    Said::DriverEnded(found.map(Box::new))
+    found.map(Box::new)
 }

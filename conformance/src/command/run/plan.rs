@@ -52,6 +52,7 @@ pub(super) async fn prepare(
         until_broken: flags.until_broken.clone(),
         fail_fast: flags.fail_fast || (flags.keep && main.manifest.is_running_already()),
         keep: flags.keep,
+        has_report: reports.asked,
         again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
         spoil: flags.spoil,
@@ -151,9 +152,9 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     // Being started by volproof is no ability of the driver.
     let of_the_driver = |need: &&Need| need.provider() == Provider::Driver && **need != Need::OwnProcess;
     let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
-    // A case waits for the kernel for a third of its time.
+    // A case waits for the kernel for more than half of its time.
     let automatic =
-        std::thread::available_parallelism().map_or(2, |cores| (cores.get() * 3 / 2).clamp(2, 12));
+        std::thread::available_parallelism().map_or(2, |cores| (cores.get() * 5 / 2).clamp(2, 12));
     let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;
     Header {
         driver: name_of(abilities, manifest),

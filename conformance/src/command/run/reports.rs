@@ -21,7 +21,7 @@ use runner::report::{Reporter, github, html, json, junit};
 pub(super) struct Reports {
     pub(super) directory: PathBuf,
     /// Whether the user named it.
-    asked: bool,
+    pub(super) asked: bool,
 }
 
 impl Reports {
