@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use futures::future::join_all;
+use harness::cgroup;
 use harness::kernel_log::KernelLog;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -56,6 +57,8 @@ use verdict::Verdict;
 
 /// Runs the plan to its end, or to the user's.
 pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> anyhow::Result<RunRecord> {
+    // The drivers of all lanes are about to enter their groups.
+    cgroup::warm_up();
     let interrupts = Interrupts::new()?;
     let dispatcher = Dispatcher::new(plan, ledger, reporters);
     LocalSet::new().run_until(dispatcher.run(interrupts)).await

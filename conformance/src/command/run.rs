@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use harness::cgroup;
 use harness::facts::{self, Standing};
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
@@ -293,6 +294,8 @@ fn run_once(
     let report =
         flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
     let reports = Reports::asked(report.as_deref())?;
+    // The driver enters a group when it is asked.
+    cgroup::warm_up();
     runtime()?.block_on(async {
         let ledger = super::open_ledger()?;
         let reports = match reports {
