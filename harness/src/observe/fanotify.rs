@@ -82,10 +82,9 @@ impl Fanotify {
         // Asked before the notifications are read: a later change is seen by a later call.
         self.suspect |= self.table.changed();
         let mut events = self.read_events()?;
-        // The kernel does not notify of a remount, and looking for it costs a microsecond a mount. So the mounts that
-        // are
-        // not older than this watch are looked at when something else has happened, unless they are many, and all
-        // of them when nothing has.
+        // The kernel does not notify of a remount, and looking for it costs a microsecond a mount. So the mounts that are
+        // not older than this watch are looked at when something else has happened, unless they are many, and all of them
+        // when nothing has.
         if self.suspect && events.is_empty() {
             self.suspect = false;
             events.extend(self.changes(MountId(0))?);

@@ -23,7 +23,6 @@ pub(crate) enum MountDir {
 ///
 /// Nothing is touched while something is mounted there: a later attempt needs the record. Missing parts are no
 /// error, so this can be repeated.
-/// missing, so this can be repeated.
 pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<MountDir, HostError> {
     match host.is_likely_mount_point(mount).await {
         Ok(true) => return Ok(MountDir::StillMounted),
