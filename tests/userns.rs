@@ -50,6 +50,25 @@ fn tier_host_is_refused_to_root_of_a_user_namespace() {
     assert!(ended.stderr.contains("root of a user namespace, and not of the machine"), "{}", ended.told());
 }
 
+#[test]
+fn run_without_a_report_keeps_the_logs_of_the_cases_that_failed() {
+    let (failed, passed) = ("unknown_list_token_is_refused", "name_of_128_bytes_is_accepted");
+    let cases = format!("csi::calls::{failed} csi::calls::{passed} csi::calls::size_limit_is_respected");
+    let Some(ended) = run(&format!("run {cases} --sabotage list-accepts-any-token")) else { return };
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let journal =
+        |case: &str| Path::new(&kept_logs(&ended)).join(format!("cases/csi::calls::{case}/journal.txt"));
+    assert!(journal(failed).is_file(), "{}", ended.told());
+    assert!(!journal(passed).exists(), "{}", ended.told());
+}
+
+/// The directory of logs that a failed run has printed.
+fn kept_logs(failed: &Ended) -> String {
+    let place =
+        failed.stdout.split_once("the logs stay in ").and_then(|(_, rest)| rest.split_once(" until "));
+    place.unwrap_or_else(|| panic!("{}", failed.told())).0.to_owned()
+}
+
 /// In a namespace, since there the runs of others are out of sight.
 #[test]
 fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
@@ -59,11 +78,9 @@ fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
         return;
     };
     assert_eq!(failed.code, Some(1), "{}", failed.told());
-    let place =
-        failed.stdout.split_once("the logs stay in ").and_then(|(_, rest)| rest.split_once(" until "));
-    let (place, _) = place.unwrap_or_else(|| panic!("{}", failed.told()));
-    assert!(Path::new(place).join("cases").is_dir(), "{}", failed.told());
-    let logs = Path::new(place).parent().expect("a directory is in one");
+    let place = kept_logs(&failed);
+    assert!(Path::new(&place).join("cases").is_dir(), "{}", failed.told());
+    let logs = Path::new(&place).parent().expect("a directory is in one");
     let cache = logs.parent().and_then(Path::parent).expect("the logs are in the cache");
     assert!(logs.ends_with("volproof/logs"), "{place}");
     for (flags, says, is_there) in [
@@ -77,7 +94,7 @@ fn failed_run_prints_its_log_directory_and_sweep_removes_it_on_request() {
             namespaced(&format!("sweep {flags}")).env("XDG_CACHE_HOME", &cache.to_string_lossy()).run();
         assert_eq!(swept.code, Some(0), "{flags}: {}", swept.told());
         assert!(swept.stdout.contains(says), "{flags}: {}", swept.told());
-        assert_eq!(Path::new(place).exists(), is_there, "{flags}: {}", swept.told());
+        assert_eq!(Path::new(&place).exists(), is_there, "{flags}: {}", swept.told());
     }
     assert!(!cache.join("volproof").exists(), "an empty cache stays");
 }

@@ -117,7 +117,7 @@ impl Aftermath {
         after.end_driver(bed, before.census.as_ref(), false).await;
         after.see_limits(bed, sandbox);
         after.scan_for_secrets(secrets, &["driver.log", "manager.log"], &orders.directory);
-        after.hide_secrets(bed, orders);
+        after.unchecked.extend(unhidden(bed, orders));
         after
     }
 
@@ -244,12 +244,7 @@ impl Aftermath {
         let files = ["driver.log", manager, "kernel.log", "trace.jsonl", "journal.txt"];
         // Last: all logs must be written before they are scanned.
         self.scan_for_secrets(&bed.secrets(), &files, &orders.directory);
-        self.hide_secrets(bed, orders);
-    }
-
-    fn hide_secrets(&mut self, bed: &Bed, orders: &Orders) {
-        let unhidden = logs::hide_secrets(&orders.directory, bed.journal.masks());
-        self.unchecked.extend(unhidden.iter().map(|file| format!("secrets could not be hidden in {file}")));
+        self.unchecked.extend(unhidden(bed, orders));
     }
 
     /// Judges the other node's trace by the same rules.
@@ -381,7 +376,7 @@ pub(super) struct Records {
 
 impl Records {
     /// Writes the journals and logs of the case. Returns an error text for each that could not be written.
-    pub(super) fn write(&self, bed: &Bed, orders: &Orders) -> Vec<String> {
+    fn write(&self, bed: &Bed, orders: &Orders) -> Vec<String> {
         let directory = &orders.directory;
         let mut unwritten = Vec::new();
         let text: String = (self.messages.iter())
@@ -403,6 +398,19 @@ impl Records {
         }
         unwritten
     }
+
+    /// As [`Self::write`], and masks the secrets in all of it, where it is not searched for them.
+    pub(super) fn write_masked(&self, bed: &Bed, orders: &Orders) -> Vec<String> {
+        let mut unwritten = self.write(bed, orders);
+        unwritten.extend(unhidden(bed, orders));
+        unwritten
+    }
+}
+
+/// Masks the secrets in the logs of a case. Returns an error text for each log in which they could not be masked.
+fn unhidden(bed: &Bed, orders: &Orders) -> Vec<String> {
+    let unhidden = logs::hide_secrets(&orders.directory, bed.journal.masks());
+    unhidden.iter().map(|file| format!("secrets could not be hidden in {file}")).collect()
 }
 
 /// Writes the other node's journal into a directory of its own.

@@ -53,7 +53,7 @@ pub(super) async fn run_cases(
         let mut outcome = outcome(case, failure, after, &cx, seconds);
         let is_plain = outcome.status == Status::Passed && outcome.findings.is_empty();
         if let Some(records) = unwritten.as_ref().filter(|_| !is_plain) {
-            outcome.unchecked.extend(records.write(&shared.bed, &own));
+            outcome.unchecked.extend(records.write_masked(&shared.bed, &own));
         }
         let unwritten = unwritten.filter(|_| is_plain);
         secrets.extend(shared.bed.secrets());
@@ -68,8 +68,8 @@ pub(super) async fn run_cases(
             let found = ended(bed, orders, sandbox, &at_first, &secrets, case).await;
             // The logs of a case before the driver's end may say why.
             if let Some(records) = unwritten.filter(|_| found.is_some()) {
-                let lost = records.write(bed, &own);
-                lost.iter().for_each(|lost| eprintln!("cannot be written: {lost}"));
+                let lost = records.write_masked(bed, &own);
+                lost.iter().for_each(|lost| eprintln!("{}: {lost}", next.id));
             }
             Said::DriverEnded(found)
         };

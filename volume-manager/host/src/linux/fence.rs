@@ -1,5 +1,6 @@
 //! Resolves paths below the node's root without following links, for changes there: a link, which only a driver or a pod
-//! can have made, would lead a delete or a write out of the tree. Tells which paths no mount covers. Touches nothing itself.
+//! can have made, would lead a delete or a write out of the tree. Tells which paths no mount covers. Makes directories, and
+//! touches nothing else.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
