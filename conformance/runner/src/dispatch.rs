@@ -15,6 +15,7 @@ mod known_failure;
 pub mod lane;
 mod ledger;
 mod plan;
+mod pool;
 mod reporters;
 mod shared;
 mod verdict;
@@ -51,8 +52,9 @@ use kept::Kept;
 pub use ledger::Ledger;
 pub use plan::{Away, Plan};
 use plan::{Job, make_directory};
+use pool::Pool;
 use reporters::Reporters;
-use shared::{Final, Group, Settled, Suspicions, Work};
+use shared::{Final, Group, SETBACKS, Settled, Suspicions, Work};
 use verdict::Verdict;
 
 /// Runs the plan to its end, or to the user's.
@@ -60,7 +62,7 @@ pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) 
     // The drivers of all lanes are about to enter their groups.
     cgroup::warm_up();
     let interrupts = Interrupts::new()?;
-    let dispatcher = Dispatcher::new(plan, ledger, reporters);
+    let dispatcher = Dispatcher::new(plan, ledger, reporters)?;
     LocalSet::new().run_until(dispatcher.run(interrupts)).await
 }
 
@@ -69,16 +71,19 @@ enum Message {
     Step(CaseId, String),
     Expectation(Expectation),
     /// A case has ended, with its verdict, and with its sandbox if that stays.
-    Ended(Job, Box<Verdict>, Option<Kept>),
-    /// The next of the cases that share a driver begins; the lane is known by the first of them.
-    Begun(Job, Job),
-    /// The cases that share a driver have ended.
-    Settled(Job, Box<Settled>),
+    Ended(u64, Job, Box<Verdict>, Option<Kept>),
+    /// The next of the cases that share a driver begins in this lane.
+    Begun(u64, Job),
+    /// The cases in this lane that share a driver have ended. Their pool may have others.
+    Settled(u64, Rc<Pool>, Box<Settled>),
 }
 
 /// A busy lane.
 struct Running {
-    case: CaseId,
+    /// `None` until the first of several cases begins.
+    case: Option<CaseId>,
+    /// The pool of several cases.
+    pool: Option<Rc<Pool>>,
     /// Dropping it ends the worker.
     cancel: oneshot::Sender<()>,
 }
@@ -89,8 +94,10 @@ struct Dispatcher {
     ledger: Option<Ledger>,
     reporters: Reporters,
     queue: VecDeque<Work>,
-    /// Busy lanes, by the id and the repetition of their first case.
-    running: BTreeMap<(CaseId, u32), Running>,
+    /// Busy lanes, each with the number of its work.
+    running: BTreeMap<u64, Running>,
+    /// The number of the latest work.
+    latest: u64,
     /// The cases whose start was reported.
     begun: BTreeSet<(CaseId, u32)>,
     suspicions: Suspicions,
@@ -117,17 +124,18 @@ struct Dispatcher {
 }
 
 impl Dispatcher {
-    fn new(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> Self {
+    fn new(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> anyhow::Result<Self> {
         let (messages, inbox) = mpsc::unbounded_channel();
-        let queue = shared::queue(&plan);
+        let queue = shared::queue(&plan).context("cannot make a pipe")?;
         let machine = Machine::look(&plan.directory, ledger.path().parent().unwrap_or(&plan.directory));
-        Self {
+        Ok(Self {
             machine,
             plan,
             ledger: Some(ledger),
             reporters: Reporters::new(reporters),
             queue,
             running: BTreeMap::new(),
+            latest: 0,
             begun: BTreeSet::new(),
             suspicions: Suspicions::default(),
             shared_drivers: 0,
@@ -143,7 +151,7 @@ impl Dispatcher {
             interrupted: false,
             kernel_log: KernelLog::start().ok(),
             dead_ends: DeadEnds::default(),
-        }
+        })
     }
 
     async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
@@ -171,7 +179,7 @@ impl Dispatcher {
     /// Starts cases until no lane is free.
     fn fill_lanes(&mut self) -> anyhow::Result<()> {
         while let Some(work) = self.queue.front() {
-            let alone = work.first().case.serial.is_some();
+            let alone = work.is_serial();
             let room =
                 if alone { self.running.is_empty() } else { self.running.len() < self.plan.header.lanes };
             if !room || self.alone {
@@ -180,17 +188,19 @@ impl Dispatcher {
             self.alone = alone;
             match self.queue.pop_front().expect("it was looked at above") {
                 Work::Alone(job) => self.start(job)?,
-                Work::Together(jobs) => self.start_together(jobs)?,
+                Work::Together(pool) if pool.is_empty() => {}
+                Work::Together(pool) => self.start_together(pool)?,
             }
         }
         Ok(())
     }
 
-    /// Takes a lane for a case.
-    fn occupy(&mut self, job: Job) -> oneshot::Receiver<()> {
+    /// Takes a lane for a case, or for those of a pool. Returns its number.
+    fn occupy(&mut self, case: Option<CaseId>, pool: Option<Rc<Pool>>) -> (u64, oneshot::Receiver<()>) {
         let (cancel, cancelled) = oneshot::channel();
-        self.running.insert(job.key(), Running { case: job.case.id(), cancel });
-        cancelled
+        self.latest += 1;
+        self.running.insert(self.latest, Running { case, pool, cancel });
+        (self.latest, cancelled)
     }
 
     /// Reports the start of a case, once even if the case runs again.
@@ -201,17 +211,17 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn start_together(&mut self, jobs: Vec<Job>) -> anyhow::Result<()> {
+    fn start_together(&mut self, pool: Rc<Pool>) -> anyhow::Result<()> {
         self.shared_drivers += 1;
         let directory = shared::directory(&self.plan.directory, self.shared_drivers);
         make_directory(&directory)?;
-        let first = jobs[0];
-        let orders = jobs.iter().map(|job| self.orders(*job)).collect::<anyhow::Result<Vec<Orders>>>()?;
-        let orders_of_driver = Orders { directory: directory.clone(), ..orders[0].clone() };
-        let mut group = Group::new(directory, jobs, orders);
-        let task = Task::Cases(group.cases(), Box::new(self.plan.abilities.clone()));
-        let assignment = Assignment { task, orders: orders_of_driver };
-        let cancelled = self.occupy(first);
+        let orders = pool.orders(|job| self.orders(job))?[0].clone();
+        let orders = Orders { directory: directory.clone(), dead_ends: self.dead_ends.shown(), ..orders };
+        let task = Task::Cases(pool.cases(), Box::new(self.plan.abilities.clone()));
+        let assignment = Assignment { task, orders };
+        pool.workers.set(pool.workers.get() + 1);
+        let mut group = Group::new(directory, Rc::clone(&pool));
+        let (lane, cancelled) = self.occupy(None, Some(Rc::clone(&pool)));
         let messages = self.messages.clone();
         tokio::task::spawn_local(async move {
             let hear = |said| {
@@ -223,12 +233,12 @@ impl Dispatcher {
                 group.hear(said);
                 let Some(job) = group.current() else { return };
                 if begins {
-                    drop(messages.send(Message::Begun(first, job)));
+                    drop(messages.send(Message::Begun(lane, job)));
                 }
                 step.into_iter().for_each(|step| drop(messages.send(Message::Step(job.case.id(), step))));
             };
-            let ended = lane::run(&assignment, hear, cancelled).await;
-            drop(messages.send(Message::Settled(first, Box::new(group.ended(ended)))));
+            let ended = lane::run_in_turn(&assignment, Some(pool.turns()), hear, cancelled).await;
+            drop(messages.send(Message::Settled(lane, pool, Box::new(group.ended(ended)))));
         });
         Ok(())
     }
@@ -236,7 +246,7 @@ impl Dispatcher {
     fn start(&mut self, job: Job) -> anyhow::Result<()> {
         let id = job.case.id();
         let assignment = self.plan.assignment(self.orders(job)?, id.clone());
-        let cancelled = self.occupy(job);
+        let (lane, cancelled) = self.occupy(Some(id.clone()), None);
         self.report_begun(job)?;
         let messages = self.messages.clone();
         let guests = self.plan.away(&id).map(|away| Rc::clone(&away.guests));
@@ -259,7 +269,7 @@ impl Dispatcher {
                 None => lane::run(&assignment, hear, cancelled).await,
             };
             let kept = verdict.ended(ended);
-            drop(messages.send(Message::Ended(job, Box::new(verdict), kept)));
+            drop(messages.send(Message::Ended(lane, job, Box::new(verdict), kept)));
         });
         Ok(())
     }
@@ -280,8 +290,8 @@ impl Dispatcher {
                 }
                 Ok(())
             }
-            Message::Ended(job, verdict, kept) => {
-                self.running.remove(&job.key());
+            Message::Ended(lane, job, verdict, kept) => {
+                self.running.remove(&lane);
                 self.alone = false;
                 // A case that the user interrupted has no verdict.
                 if verdict.was_cancelled() {
@@ -303,22 +313,23 @@ impl Dispatcher {
                 }
                 Ok(())
             }
-            Message::Begun(first, job) => {
-                if let Some(running) = self.running.get_mut(&first.key()) {
-                    running.case = job.case.id();
+            Message::Begun(lane, job) => {
+                if let Some(running) = self.running.get_mut(&lane) {
+                    running.case = Some(job.case.id());
                 }
                 self.report_begun(job)
             }
-            Message::Settled(first, settled) => {
-                self.running.remove(&first.key());
-                self.settle(*settled)
+            Message::Settled(lane, pool, settled) => {
+                self.running.remove(&lane);
+                pool.workers.set(pool.workers.get() - 1);
+                self.settle(pool, *settled)
             }
         }
     }
 
     /// Files the cases that passed on a shared driver, and queues the others again.
-    fn settle(&mut self, settled: Settled) -> anyhow::Result<()> {
-        let Settled { passed, again, rest, suspicion, is_cancelled } = settled;
+    fn settle(&mut self, pool: Rc<Pool>, settled: Settled) -> anyhow::Result<()> {
+        let Settled { passed, mut again, suspicion, is_cancelled } = settled;
         if is_cancelled {
             return Ok(());
         }
@@ -331,8 +342,13 @@ impl Dispatcher {
         if self.has_stopped {
             return Ok(());
         }
-        let soon = again.into_iter().map(Work::Alone).chain(shared::resumed(rest, self.setbacks));
-        soon.rev().for_each(|work| self.queue.push_front(work));
+        if self.setbacks >= SETBACKS {
+            again.extend(pool.drain());
+        }
+        again.extend(pool.lost());
+        let others = (!pool.is_empty()).then_some(Work::Together(pool));
+        let soon: Vec<Work> = again.into_iter().map(Work::Alone).chain(others).collect();
+        soon.into_iter().rev().for_each(|work| self.queue.push_front(work));
         suspicion.into_iter().for_each(|suspicion| self.suspicions.add(suspicion));
         Ok(())
     }
@@ -346,6 +362,8 @@ impl Dispatcher {
     fn stop(&mut self) {
         self.has_stopped = true;
         self.queue.clear();
+        // A worker ends after its case.
+        self.running.values().filter_map(|running| running.pool.as_ref()).for_each(|pool| drop(pool.drain()));
     }
 
     fn report_final(&mut self, result: Final) -> anyhow::Result<()> {
@@ -427,7 +445,7 @@ impl Dispatcher {
 
     /// The first interrupt ends the running cases, and no others start. The second ends this process, and reports what `sweep` would undo.
     fn interrupt(&mut self) -> anyhow::Result<()> {
-        let running: Vec<CaseId> = self.running.values().map(|running| running.case.clone()).collect();
+        let running: Vec<CaseId> = self.running.values().filter_map(|running| running.case.clone()).collect();
         if self.interrupted {
             let sweep = self.ledger.as_ref().map(Ledger::would_undo).unwrap_or_default();
             self.reporters.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;

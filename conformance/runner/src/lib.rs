@@ -26,4 +26,5 @@ pub mod registry;
 pub mod report;
 pub mod select;
 pub mod since;
+mod turn;
 pub mod worker;

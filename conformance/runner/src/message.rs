@@ -12,11 +12,14 @@ use testbed::message::{Abilities, Orders, Progress, Refusal, Sample};
 use crate::event::Status;
 use crate::finding::Finding;
 use crate::promises::Judged;
+use crate::turn::Turn;
 
 /// The descriptor on which a worker reports.
 pub const REPORT_FD: i32 = 3;
 /// The descriptor whose end means that the run is gone.
 pub const LIFELINE_FD: i32 = 4;
+/// The descriptor from which a worker with several cases takes its turns.
+pub const TURNS_FD: i32 = 8;
 
 /// The assignment of a worker, on its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,7 +46,8 @@ pub enum Task {
     Ask,
     /// Carry out a case with a driver that was asked.
     Case(CaseId, Box<Abilities>),
-    /// Carry out cases one after the other on one driver, until one does not pass or [`SHIFT`] is over.
+    /// Carry out those of these cases whose turn it is, one after the other on one driver, until one does not pass, [`MOST`]
+    /// have passed or [`SHIFT`] is over.
     Cases(Vec<SharedCase>, Box<Abilities>),
     /// Play a script instead of a case.
     Play(Script),
@@ -60,9 +64,13 @@ impl Task {
 /// short.
 pub const SHIFT: Duration = Duration::from_secs(3);
 
+/// The most cases on one driver: their verdicts wait for its end.
+pub const MOST: usize = 40;
+
 /// A case that shares its driver with other cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedCase {
+    pub turn: Turn,
     pub id: CaseId,
     /// The existing directory for the case's own logs; the driver's are in the directory of the orders.
     pub directory: PathBuf,

@@ -45,8 +45,9 @@ use crate::clean::clean;
 use crate::event::Status;
 use crate::finding::{Finding, Party};
 use crate::judge;
-use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, Script, Task};
+use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, Script, TURNS_FD, Task};
 use crate::promises::Judged;
+use crate::turn::Turns;
 use aftermath::Aftermath;
 
 /// Plays a script in a sandbox. The command line passes it in, because this crate does not depend on scripts.
@@ -77,6 +78,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let directory = held(&assignment.orders.directory);
     assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
     if let Task::Cases(cases, _) = &mut assignment.task {
+        close_on_exec(TURNS_FD).map_err(|error| Refusal::ours(&error))?;
         for case in cases {
             case.directory = held(&case.directory).map_err(|error| Refusal::ours(error.as_ref()))?;
         }
@@ -91,7 +93,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     let name = match task {
         Task::Ask => "asking the driver".to_owned(),
         Task::Case(id, _) => id.to_string(),
-        Task::Cases(cases, _) => format!("{} cases on one driver", cases.len()),
+        Task::Cases(..) => "several cases on one driver".to_owned(),
         Task::Play(Script::Scenario(_)) => "playing a scenario".to_owned(),
         Task::Play(Script::Manifests(_)) => "playing manifests".to_owned(),
     };
@@ -160,13 +162,19 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
             }
             Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
             Task::Cases(cases, abilities) => {
-                shared::run_cases(&orders, &sandbox, &cases, &abilities, voice).await
+                shared::run_cases(&orders, &sandbox, &cases, turns(), &abilities, voice).await
             }
         }
     });
     voice.say(&last);
     // Not dropped: that would wait for threads that may be waiting for a dead server.
     runtime.shutdown_background();
+}
+
+/// This worker's end of the pipe with the turns of cases.
+fn turns() -> Turns {
+    // SAFETY: the run gave this process this descriptor for its cases, and nothing else uses it.
+    unsafe { OwnedFd::from_raw_fd(TURNS_FD) }.into()
 }
 
 /// The refusal of a script that had not ended at its deadline.

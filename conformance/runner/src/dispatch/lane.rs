@@ -4,7 +4,7 @@
 //! and the worker's whole sandbox dies.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use super::kept::Kept;
-use crate::message::{Assignment, LIFELINE_FD, REPORT_FD, Said};
+use crate::message::{Assignment, LIFELINE_FD, REPORT_FD, Said, TURNS_FD};
 
 /// The time after its own deadline at which a worker is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(15);
@@ -40,12 +40,18 @@ pub enum Ended {
 }
 
 /// Runs one worker to its end. Every line it says goes to `hear`; when `cancel` resolves, it is ended.
-pub async fn run(
+pub async fn run(assignment: &Assignment, hear: impl FnMut(Said), cancel: impl Future) -> io::Result<Ended> {
+    run_in_turn(assignment, None, hear, cancel).await
+}
+
+/// As [`run`], for a worker that takes its cases from there.
+pub(super) async fn run_in_turn(
     assignment: &Assignment,
+    turns: Option<BorrowedFd<'_>>,
     mut hear: impl FnMut(Said),
     cancel: impl Future,
 ) -> io::Result<Ended> {
-    let (child, lines, lifeline) = start(assignment).await?;
+    let (child, lines, lifeline) = start(assignment, turns).await?;
     let mut worker = Kept::new(child, lifeline);
     let mut lines = BufReader::new(lines).lines();
     let deadline = load::limit_reached(assignment.limit() + GRACE);
@@ -73,7 +79,10 @@ pub async fn run(
     }
 }
 
-async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, OwnedFd)> {
+async fn start(
+    assignment: &Assignment,
+    turns: Option<BorrowedFd<'_>>,
+) -> io::Result<(Child, pipe::Receiver, OwnedFd)> {
     let (report_read, report_write) = high_pipe()?;
     let (lifeline_read, lifeline_write) = high_pipe()?;
     let log = private::create(&assignment.orders.directory.join("worker.log"))?;
@@ -86,6 +95,7 @@ async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, Ow
     let mut pairs = vec![(report_write.as_raw_fd(), REPORT_FD), (lifeline_read.as_raw_fd(), LIFELINE_FD)];
     let terminal = if assignment.task.needs_terminal() { terminal()? } else { vec![] };
     pairs.extend(terminal.iter().map(AsRawFd::as_raw_fd).zip(TERMINAL));
+    pairs.extend(turns.map(|turns| (turns.as_raw_fd(), TURNS_FD)));
     // SAFETY: between fork and exec only dup2 is called, which is async-signal-safe, on descriptors that
     // live until the end of this function.
     unsafe { command.pre_exec(move || pairs.iter().try_for_each(|(from, to)| place(*from, *to))) };
@@ -106,7 +116,7 @@ fn place(from: RawFd, to: RawFd) -> io::Result<()> {
 }
 
 /// A pipe whose descriptors are out of the way of the fixed ones and do not survive exec.
-fn high_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn high_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     Ok((high(&read)?, high(&write)?))
 }

@@ -5,45 +5,41 @@
 //! with the cases that came before it.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::{fs, io};
 
 use testbed::case::{Case, CaseId};
 use testbed::message::{Orders, Progress};
 
 use super::lane::Ended;
+use super::pool::{self, Pool};
 use super::verdict::Verdict;
 use super::{Job, Plan};
 use crate::event::{CaseReport, Status};
-use crate::message::{Outcome, Said, SharedCase};
-
-/// The most cases on one driver: their verdicts wait for its end.
-const MOST: usize = 40;
+use crate::message::{MOST, Outcome, Said};
 
 /// After this number of shared drivers with a failure, each case has its own driver: most cases would run twice otherwise.
-const SETBACKS: usize = 3;
+pub(super) const SETBACKS: usize = 3;
 
 /// The work of one lane.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A case with a driver of its own.
     Alone(Job),
-    /// Cases that share a driver.
-    Together(Vec<Job>),
+    /// Cases of a pool, as many as there is time for.
+    Together(Rc<Pool>),
 }
 
 impl Work {
-    pub(super) fn first(&self) -> Job {
-        match self {
-            Self::Alone(job) => *job,
-            Self::Together(jobs) => jobs[0],
-        }
+    pub(super) fn is_serial(&self) -> bool {
+        matches!(self, Self::Alone(job) if job.case.serial.is_some())
     }
 }
 
 /// The work of a plan: first the cases that share a driver, last those that run while no other case runs, so that no lane is
 /// idle before them.
-pub(super) fn queue(plan: &Plan) -> VecDeque<Work> {
+pub(super) fn queue(plan: &Plan) -> io::Result<VecDeque<Work>> {
     let mut order = plan.cases.clone();
     // If the first finding ends the run, cases with variants come last, since they take longest.
     let is_long = |case: &Case| plan.until_broken.is_some() && case.variant.is_some();
@@ -52,10 +48,19 @@ pub(super) fn queue(plan: &Plan) -> VecDeque<Work> {
     for repetition in 1..=plan.repeat.max(1) {
         let jobs = order.iter().map(|case| Job { case, repetition });
         let (together, alone): (Vec<Job>, Vec<Job>) = jobs.partition(|job| can_share(job, plan));
-        queue.extend(parts(&together, plan.header.lanes));
+        for jobs in together.chunks(pool::LARGEST) {
+            match jobs {
+                [job] => queue.push_back(Work::Alone(*job)),
+                jobs => {
+                    let pool = Rc::new(Pool::new(jobs.to_vec())?);
+                    let workers = workers(jobs.len(), plan.header.lanes);
+                    queue.extend((0..workers).map(|_| Work::Together(Rc::clone(&pool))));
+                }
+            }
+        }
         queue.extend(alone.into_iter().map(Work::Alone));
     }
-    queue
+    Ok(queue)
 }
 
 /// Whether a case may have its driver together with others. One whose sandbox or story is wanted has its own. So has one
@@ -74,15 +79,10 @@ fn can_share(job: &Job, plan: &Plan) -> bool {
     job.case.shares_driver && job.case.serial.is_none() && is_ordinary && !is_away && !is_expected_to_fail
 }
 
-/// One part for every other lane, or more where there are many: they wait less than other cases, and each starts a driver.
-/// Neighbours take about as long as each other, so they are dealt out, and the parts end at about the same time.
-fn parts(jobs: &[Job], lanes: usize) -> Vec<Work> {
-    let parts = lanes.div_ceil(2).max(lanes.min(2)).max(jobs.len().div_ceil(MOST)).min(jobs.len() / 2).max(1);
-    let part = |first: usize| match jobs.iter().copied().skip(first).step_by(parts).collect::<Vec<_>>() {
-        jobs if jobs.len() == 1 => Work::Alone(jobs[0]),
-        jobs => Work::Together(jobs),
-    };
-    (0..parts.min(jobs.len())).map(part).collect()
+/// The number of workers for so many cases of a pool: one for every other lane, or more where there are many cases. They
+/// wait less than other cases, and each starts a driver.
+fn workers(cases: usize, lanes: usize) -> usize {
+    lanes.div_ceil(2).max(lanes.min(2)).max(cases.div_ceil(MOST)).min(cases / 2).max(1)
 }
 
 /// The cases of one driver, while they run.
@@ -90,53 +90,42 @@ fn parts(jobs: &[Job], lanes: usize) -> Vec<Work> {
 pub(super) struct Group {
     /// The directory of the driver's logs.
     directory: PathBuf,
-    jobs: Vec<Job>,
-    /// In the order of the jobs.
-    orders: Vec<Orders>,
-    /// The verdicts of the cases that have begun.
+    pool: Rc<Pool>,
+    /// The cases that have begun, with their orders.
+    begun: Vec<(Job, Orders)>,
+    /// In the order of these cases.
     verdicts: Vec<Verdict>,
     /// The finding at the driver's end; `None` until it has ended.
     end: Option<Option<Box<Outcome>>>,
 }
 
-/// The verdicts and the open jobs of a group that has ended.
+/// The verdicts of a group that has ended.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) passed: Vec<(Job, Verdict)>,
     /// Jobs that run again alone.
     pub(super) again: Vec<Job>,
-    /// Jobs that did not start.
-    pub(super) rest: Vec<Job>,
     pub(super) suspicion: Option<Suspicion>,
     pub(super) is_cancelled: bool,
 }
 
 impl Group {
-    pub(super) fn new(directory: PathBuf, jobs: Vec<Job>, orders: Vec<Orders>) -> Self {
-        Self { directory, jobs, orders, verdicts: Vec::new(), end: None }
-    }
-
-    /// The cases in the form of a worker's task.
-    pub(super) fn cases(&self) -> Vec<SharedCase> {
-        let case = |(job, orders): (&Job, &Orders)| SharedCase {
-            id: job.case.id(),
-            directory: orders.directory.clone(),
-            tag: orders.tag.clone(),
-            seed: orders.seed,
-        };
-        self.jobs.iter().zip(&self.orders).map(case).collect()
+    pub(super) fn new(directory: PathBuf, pool: Rc<Pool>) -> Self {
+        Self { directory, pool, begun: Vec::new(), verdicts: Vec::new(), end: None }
     }
 
     /// The case that runs.
     pub(super) fn current(&self) -> Option<Job> {
-        self.jobs.get(self.verdicts.len().checked_sub(1)?).copied()
+        self.begun.last().map(|(job, _)| *job)
     }
 
     pub(super) fn hear(&mut self, said: Said) {
         match said {
-            Said::Begun(_) => {
-                let orders = self.orders.get(self.verdicts.len());
-                self.verdicts.extend(orders.map(|orders| Verdict::new(orders, orders.timeout, false)));
+            Said::Begun(id) => {
+                if let Some((job, orders)) = self.pool.begun(&id) {
+                    self.verdicts.push(Verdict::new(&orders, orders.timeout, false));
+                    self.begun.push((job, orders));
+                }
             }
             Said::Progress(Progress::Step(step)) => {
                 if let Some(verdict) = self.verdicts.last_mut() {
@@ -152,47 +141,36 @@ impl Group {
         }
     }
 
-    /// Divides the group into cases that passed, that run again and that did not start, when the worker has ended.
-    pub(super) fn ended(self, ended: std::io::Result<Ended>) -> Settled {
-        let Self { directory, jobs, orders, mut verdicts, end } = self;
-        let rest = jobs[verdicts.len()..].to_vec();
-        let begun: Vec<Job> = jobs[..verdicts.len()].to_vec();
+    /// Divides the group into cases that passed and cases that run again, when the worker has ended.
+    pub(super) fn ended(self, ended: io::Result<Ended>) -> Settled {
+        let Self { directory, begun, mut verdicts, end, .. } = self;
+        let jobs: Vec<Job> = begun.iter().map(|(job, _)| *job).collect();
         let (status, end) = match (ended, end) {
             (Ok(Ended::Cancelled), _) => return Settled { is_cancelled: true, ..Settled::default() },
             (Ok(Ended::Exited(status)), Some(end)) => (status, end),
             // The driver did not come up, or the worker did not live to see its end.
-            _ if begun.is_empty() => return Settled { again: rest, ..Settled::default() },
-            _ => return Settled { again: begun, rest, ..Settled::default() },
+            _ => return Settled { again: jobs, ..Settled::default() },
         };
         verdicts.iter_mut().for_each(|verdict| drop(verdict.ended(Ok(Ended::Exited(status)))));
-        let has_passed = verdicts.last().is_some_and(Verdict::has_passed);
-        let mut ended: Vec<(Job, Verdict)> = begun.iter().copied().zip(verdicts).collect();
+        // Without a case there was no turn left, and no driver was started.
+        let has_passed = verdicts.last().is_none_or(Verdict::has_passed);
+        let mut ended: Vec<(Job, Verdict)> = jobs.iter().copied().zip(verdicts).collect();
         let (passed, again) = match (&end, has_passed) {
-            (None, true) => return Settled { passed: ended, rest, ..Settled::default() },
-            (None, false) => (begun.len() - 1, vec![begun[begun.len() - 1]]),
+            (None, true) => return Settled { passed: ended, ..Settled::default() },
+            (None, false) => (jobs.len() - 1, vec![jobs[jobs.len() - 1]]),
             // Any of the cases may be the cause.
-            (Some(_), _) => (0, begun.clone()),
+            (Some(_), _) => (0, jobs.clone()),
         };
         let last = ended.pop();
         ended.truncate(passed);
         let suspicion = last.map(|(job, mut verdict)| {
-            let own = &orders[begun.len() - 1].directory;
+            let own = &begun[begun.len() - 1].1.directory;
             verdict.set_directory(set_aside(own, &directory, job.case.id().as_str()));
             end.filter(|_| has_passed).into_iter().for_each(|found| verdict.hear(Said::Outcome(found)));
-            let before = begun[..begun.len() - 1].iter().map(|job| job.case.id()).collect();
+            let before = jobs[..jobs.len() - 1].iter().map(|job| job.case.id()).collect();
             Suspicion { job, verdict, before, waiting: again.clone(), is_explained: false, alone: None }
         });
-        Settled { passed: ended, again, rest, suspicion, is_cancelled: false }
-    }
-}
-
-/// Work for the jobs that did not start.
-pub(super) fn resumed(rest: Vec<Job>, setbacks: usize) -> Vec<Work> {
-    match rest.as_slice() {
-        [] => vec![],
-        [job] => vec![Work::Alone(*job)],
-        _ if setbacks >= SETBACKS => rest.into_iter().map(Work::Alone).collect(),
-        _ => vec![Work::Together(rest)],
+        Settled { passed: ended, again, suspicion, is_cancelled: false }
     }
 }
 
@@ -283,7 +261,7 @@ pub(super) fn directory(run: &Path, number: usize) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
     use std::time::Duration;
@@ -297,11 +275,11 @@ mod tests {
 
     static CASES: [Case; 3] = [sample("a"), sample("b"), sample("c")];
 
-    fn jobs() -> Vec<Job> {
+    pub(in crate::dispatch) fn jobs() -> Vec<Job> {
         CASES.iter().map(|case| Job { case, repetition: 1 }).collect()
     }
 
-    fn names(jobs: &[Job]) -> String {
+    pub(in crate::dispatch) fn names(jobs: &[Job]) -> String {
         jobs.iter().map(|job| job.case.name).collect()
     }
 
@@ -309,9 +287,11 @@ mod tests {
     fn settled(statuses: &[Status], end: Option<Option<Status>>) -> Settled {
         let orders =
             || Orders::new(Manifest::fake_csi(&[]), "/nowhere".into(), "/nowhere".into(), Duration::ZERO);
-        let mut group = Group::new("/nowhere".into(), jobs(), vec![orders(), orders(), orders()]);
-        for status in statuses {
-            group.hear(Said::Begun(CaseId::new("")));
+        let pool = Rc::new(Pool::new(jobs()).unwrap());
+        pool.orders(|_| Ok(orders())).unwrap();
+        let mut group = Group::new("/nowhere".into(), pool);
+        for (job, status) in jobs().iter().zip(statuses) {
+            group.hear(Said::Begun(job.case.id()));
             group.hear(Said::Outcome(Box::new(outcome(*status))));
         }
         if let Some(end) = end {
@@ -336,25 +316,26 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(settled: &Settled, passed: &str, again: &str, rest: &str, is_suspicious: bool) {
+    fn check(settled: &Settled, passed: &str, again: &str, is_suspicious: bool) {
         let those: Vec<Job> = settled.passed.iter().map(|(job, _)| *job).collect();
-        let found = (names(&those), names(&settled.again), names(&settled.rest), settled.suspicion.is_some());
-        assert_eq!(found, (passed.to_owned(), again.to_owned(), rest.to_owned(), is_suspicious));
+        let found = (names(&those), names(&settled.again), settled.suspicion.is_some());
+        assert_eq!(found, (passed.to_owned(), again.to_owned(), is_suspicious));
     }
 
     #[test]
     fn passed_cases_are_filed_and_the_others_run_again() {
         use Status::{Failed, Leaked, Passed};
-        check(&settled(&[Passed; 3], Some(None)), "abc", "", "", false);
-        // The worker ended its group early.
-        check(&settled(&[Passed; 2], Some(None)), "ab", "", "c", false);
-        check(&settled(&[Passed, Failed], Some(None)), "a", "b", "c", true);
+        check(&settled(&[Passed; 3], Some(None)), "abc", "", false);
+        // The others were taken by other workers.
+        check(&settled(&[Passed; 2], Some(None)), "ab", "", false);
+        check(&settled(&[], Some(None)), "", "", false);
+        check(&settled(&[Passed, Failed], Some(None)), "a", "b", true);
         // Any of the cases may have caused the finding at the driver's end.
-        check(&settled(&[Passed, Passed], Some(Some(Leaked))), "", "ab", "c", true);
-        check(&settled(&[Passed, Failed], Some(Some(Leaked))), "", "ab", "c", true);
+        check(&settled(&[Passed, Passed], Some(Some(Leaked))), "", "ab", true);
+        check(&settled(&[Passed, Failed], Some(Some(Leaked))), "", "ab", true);
         // The worker died, or the driver did not come up.
-        check(&settled(&[Passed, Passed], None), "", "ab", "c", false);
-        check(&settled(&[], None), "", "abc", "", false);
+        check(&settled(&[Passed, Passed], None), "", "ab", false);
+        check(&settled(&[], None), "", "", false);
     }
 
     /// Runs the other cases alone, with these results. Returns the reported cases: `A` is a run alone, `C1` a shared driver
@@ -388,20 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_divided_among_lanes_and_have_at_most_forty_cases() {
-        let sizes = |count: usize, lanes| -> Vec<usize> {
-            let jobs: Vec<Job> = jobs().into_iter().cycle().take(count).collect();
-            let size = |work: Work| match work {
-                Work::Alone(_) => 1,
-                Work::Together(jobs) => jobs.len(),
-            };
-            parts(&jobs, lanes).into_iter().map(size).collect()
-        };
-        assert_eq!(sizes(0, 2), Vec::<usize>::new());
-        assert_eq!(sizes(1, 2), [1]);
-        assert_eq!(sizes(3, 2), [3]);
-        assert_eq!(sizes(10, 2), [5, 5]);
-        assert_eq!(sizes(100, 2), [34, 33, 33]);
+    fn every_other_lane_has_a_shared_driver_or_more_have_one_for_at_most_forty_cases() {
+        let found = [(1, 2), (3, 2), (10, 2), (10, 5), (100, 2), (200, 12)]
+            .map(|(cases, lanes)| workers(cases, lanes));
+        assert_eq!(found, [1, 1, 2, 3, 3, 6]);
         assert_eq!(names(&jobs()), "abc");
         assert!(case::all().is_empty(), "the cases of this test are in no list");
     }

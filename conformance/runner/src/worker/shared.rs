@@ -15,15 +15,21 @@ use testbed::message::{Abilities, Orders};
 use super::aftermath::{Aftermath, Before};
 use super::{Voice, body, find, outcome, status_and_findings};
 use crate::event::Status;
-use crate::message::{Outcome, SHIFT, Said, SharedCase};
+use crate::message::{MOST, Outcome, SHIFT, Said, SharedCase};
+use crate::turn::Turns;
 
 pub(super) async fn run_cases(
     orders: &Orders,
     sandbox: &Sandbox,
     cases: &[SharedCase],
+    mut turns: Turns,
     abilities: &Abilities,
     voice: &Voice,
 ) -> Said {
+    // The turn of a case that had begun earlier does not come up again.
+    let mut turn = || turns.find_map(|turn| cases.iter().find(|case| case.turn == turn));
+    let Some(mut next) = turn() else { return Said::DriverEnded(None) };
+    voice.say(&Said::Begun(next.id.clone()));
     let mut bed = match Bed::put_up(orders, sandbox, abilities).await {
         Ok(bed) => bed,
         Err(refusal) => return Said::Refused(refusal),
@@ -31,13 +37,13 @@ pub(super) async fn run_cases(
     voice.hide(bed.journal.masks().clone());
     let (began, at_first) = (Instant::now(), Before::take(sandbox));
     let mut secrets = Vec::new();
-    let mut cases = cases.iter().peekable();
-    while let Some(next) = cases.next() {
+    let mut number = 0;
+    loop {
+        number += 1;
         let case = match find(&next.id) {
             Ok(case) => case,
             Err(refusal) => return Said::Refused(refusal),
         };
-        voice.say(&Said::Begun(next.id.clone()));
         let own = Orders {
             directory: next.directory.clone(),
             tag: next.tag.clone(),
@@ -63,7 +69,7 @@ pub(super) async fn run_cases(
         let is_sound = outcome.status == Status::Passed && left.is_none();
         voice.say(&Said::Outcome(Box::new(outcome)));
         drop(shared);
-        let goes_on = is_sound && cases.peek().is_some() && began.elapsed() < SHIFT;
+        let goes_on = is_sound && number < MOST && began.elapsed() < SHIFT;
         let ended = async |bed: &Bed| {
             let found = ended(bed, orders, sandbox, &at_first, &secrets, case).await;
             // The logs of a case before the driver's end may say why.
@@ -74,12 +80,17 @@ pub(super) async fn run_cases(
             Said::DriverEnded(found)
         };
         bed = match cx.into_bed() {
-            Ok(bed) if goes_on => bed,
-            Ok(bed) => return ended(&bed).await,
+            Ok(bed) => match goes_on.then(&mut turn).flatten() {
+                Some(following) => {
+                    next = following;
+                    bed
+                }
+                None => return ended(&bed).await,
+            },
             Err(shared) => return ended(&shared.bed).await,
         };
+        voice.say(&Said::Begun(next.id.clone()));
     }
-    Said::DriverEnded(None)
 }
 
 /// Ends the driver after the last of its cases. Returns the findings of its end.
