@@ -186,6 +186,8 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exit> {
+    // The driver enters a group when it is asked.
+    cgroup::warm_up();
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
     let selection = Selection { filters, exclude, about: flags.about(), shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
@@ -294,8 +296,6 @@ fn run_once(
     let report =
         flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
     let reports = Reports::asked(report.as_deref())?;
-    // The driver enters a group when it is asked.
-    cgroup::warm_up();
     runtime()?.block_on(async {
         let ledger = super::open_ledger()?;
         let reports = match reports {
