@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use harness::facts::{self, Fact, Facts};
+use harness::facts::{Fact, Facts};
 use harness::manifest::{Manifest, Span};
 
 use super::super::vm::{self, Chosen};
@@ -47,11 +47,9 @@ impl Place {
     /// Prepares a run whose cases have sandboxes on this machine.
     pub(super) async fn here(run: &Start<'_>) -> Result<Self, Exit> {
         let Start { flags, image, ledger, reports } = *run;
-        match facts::is_root() {
-            // Root can make a sandbox, whatever else the machine can do: that is found out while the driver is asked.
-            true => drop(std::thread::spawn(Facts::get)),
-            false => look::can_sandbox(Facts::get())?,
-        }
+        // Before anything can end the run: the look makes things that it removes again.
+        let facts = Facts::get();
+        look::can_sandbox(facts)?;
         let rootless = flags.rootless();
         let mut manifest = manifest(&flags.driver, rootless)?;
         if let Some(image) = image {
@@ -59,7 +57,6 @@ impl Place {
         }
         look::prepare_run(&manifest, ledger, &reports.directory).await?;
         let abilities = look::ask(&manifest, rootless, ledger, &reports.directory, None).await?;
-        let facts = Facts::get();
         let mut ground = look::ground(facts, &manifest, &abilities);
         if flags.driver.is_ours() {
             // fake-csi keeps volumes in directories then, and makes only mounts that a user namespace allows.
