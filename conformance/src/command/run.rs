@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use harness::cgroup;
 use harness::facts::{self, Standing};
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
@@ -186,8 +185,6 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exit> {
-    // The driver enters a group when it is asked.
-    cgroup::warm_up();
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
     let selection = Selection { filters, exclude, about: flags.about(), shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;

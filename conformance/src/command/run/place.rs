@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use harness::cgroup;
 use harness::facts::{Fact, Facts};
 use harness::manifest::{Manifest, Span};
 
@@ -47,9 +48,10 @@ impl Place {
     /// Prepares a run whose cases have sandboxes on this machine.
     pub(super) async fn here(run: &Start<'_>) -> Result<Self, Exit> {
         let Start { flags, image, ledger, reports } = *run;
-        // Before anything can end the run: the look makes things that it removes again.
         let facts = Facts::get();
         look::can_sandbox(facts)?;
+        // The driver enters a group when it is asked. Not earlier, since the look at the machine makes groups for a moment.
+        cgroup::warm_up();
         let rootless = flags.rootless();
         let mut manifest = manifest(&flags.driver, rootless)?;
         if let Some(image) = image {
