@@ -170,13 +170,23 @@ fn sanity(program: &Program) -> Result<()> {
     let cases = cases_of_specs();
     for _ in 0..program.rounds(5) {
         theirs.push(sanity_once(&sanity)?);
-        ours.push(run(&cases)?.seconds);
+        ours.push(without_a_report(&cases)?);
     }
     let row = Row::new(SUBJECT, format!("csi-sanity's ground, {} cases", cases.len()), "s", &ours);
     let ratio = row.median / quartiles(&theirs).median;
     program.row(&row.ratio(ratio).aim(Aim::Ratio(1.0)));
     program.row(&Row::new(SUBJECT, "csi-sanity", "s", &theirs));
     Ok(())
+}
+
+/// The time of a run that writes no report, as csi-sanity writes none.
+fn without_a_report(cases: &[&str]) -> Result<f64> {
+    let began = Instant::now();
+    let mut command = Command::new(VOLPROOF);
+    command.args(["run", "--tier", "host"]).args(cases);
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    anyhow::ensure!(status.context("cannot start the suite")?.success(), "the suite has found something");
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// The cases in the table of csi-sanity's specs, each once.
