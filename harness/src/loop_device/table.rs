@@ -62,7 +62,7 @@ pub(crate) fn numbers_bound() -> Vec<u32> {
 pub(crate) fn numbers_with_content() -> Vec<u32> {
     let Ok(partitions) = fs::read_to_string("/proc/partitions") else { return numbers_bound() };
     let names = partitions.lines().filter_map(|line| line.split_whitespace().nth(3));
-    names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
+    names.filter_map(number_in).collect()
 }
 
 /// Whether something is attached to loop device `number`.
@@ -123,7 +123,12 @@ pub fn detach(bound: &BoundLoop) -> Result<(), String> {
 pub(crate) fn numbers() -> Vec<u32> {
     let Ok(disks) = fs::read_dir(VIRTUAL) else { return Vec::new() };
     let names = disks.flatten().filter_map(|disk| disk.file_name().into_string().ok());
-    names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
+    names.filter_map(|name| number_in(&name)).collect()
+}
+
+/// The number of the loop device of this name.
+fn number_in(name: &str) -> Option<u32> {
+    name.strip_prefix("loop")?.parse().ok()
 }
 
 /// Makes loop devices that are free writable again. A driver that has made one read-only leaves it so to the next user,

@@ -35,7 +35,7 @@ pub(super) async fn serve(listener: UnixListener, journal: Journal, doom: Doom) 
 async fn follow(stream: &UnixStream, journal: &Journal) {
     let mut may_say_more = true;
     while may_say_more && stream.readable().await.is_ok() {
-        // The journal reads by itself. That it has read all is what the stream is told, to wait for more.
+        // The journal reads from a copy of the stream, and reads all. WouldBlock makes the stream wait for more.
         let _ = stream.try_io(Interest::READABLE, || {
             may_say_more = journal.catch_up();
             io::Result::<()>::Err(ErrorKind::WouldBlock.into())

@@ -1,8 +1,8 @@
 //! The host on the real kernel. Each change is announced from the thread that made it.
 //!
 //! Work runs on tokio's blocking threads, since a server that does not answer may hold it for ever. Only the files of the
-//! node itself have no such server ([`fence::Fence::is_own`]): a look or a change there is one short system call, and takes
-//! less time where it is than the way to another thread and back.
+//! node itself have no such server ([`fence::Fence::is_own`]): a look or a change there is a few short system calls, and
+//! takes less time where it is than the way to another thread and back.
 //!
 //! A thread may have a mount namespace of its own: the code here reads `/proc/thread-self` and never
 //! `/proc/self`, and blocking threads inherit the namespace of the runtime's thread that starts them.

@@ -14,8 +14,9 @@ use super::{Job, lane};
 use crate::message::SharedCase;
 use crate::turn::Turn;
 
-/// The most cases of a pool: their numbers fit into a pipe.
-pub(super) const LARGEST: usize = 1000;
+/// The most cases of a pool: their numbers fit into a pipe, and each worker holds the directories of all of them open, of
+/// which it may have 1,024.
+pub(super) const LARGEST: usize = 500;
 
 #[derive(Debug)]
 pub(super) struct Pool {

@@ -58,10 +58,13 @@ pub(super) async fn run_cases(
         let (after, unwritten) = Aftermath::between_cases(&shared.bed, &own, sandbox, before, failed).await;
         let mut outcome = outcome(case, failure, after, &cx, seconds);
         let is_plain = outcome.status == Status::Passed && outcome.findings.is_empty();
-        if let Some(records) = unwritten.as_ref().filter(|_| !is_plain) {
-            outcome.unchecked.extend(records.write_masked(&shared.bed, &own));
-        }
-        let unwritten = unwritten.filter(|_| is_plain);
+        let unwritten = match unwritten {
+            Some(records) if !is_plain => {
+                outcome.unchecked.extend(records.write_masked(&shared.bed, &own));
+                None
+            }
+            unwritten => unwritten,
+        };
         secrets.extend(shared.bed.secrets());
         let left = shared.bed.left_over();
         left.iter()
