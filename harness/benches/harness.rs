@@ -24,7 +24,12 @@ use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::observe::{MountEventKind, MountWatch};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use measure::{Aim, Program, Row};
+use mimalloc::MiMalloc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// As `volproof` has it.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
 
 const SUBJECT: &str = "harness";
 

@@ -26,10 +26,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use measure::{Aim, Program, Row, quartiles};
+use mimalloc::MiMalloc;
 use volume_manager::ClientStyle;
 
 use arm::{Arm, Driver, Times};
 use load::Load;
+
+/// As `volproof` has it.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
 
 const SUBJECT: &str = "pod";
 

@@ -17,14 +17,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::clock::TokioClock;
-use api::{ApiSource, Kind, Resource};
+use api::{ApiSource, Key, Kind, Object, Resource};
 use measure::{Aim, Program, Row};
+use mimalloc::MiMalloc;
 use testing::MemoryApi;
 use tokio::runtime::Builder;
 
-use changes::{Change, HERE};
+use changes::Change;
 
 const SUBJECT: &str = "cluster";
+
+/// As `volproof` has it.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
+
+/// The requests of one kind in a round: one alone takes less than the clock can tell.
+const REQUESTS: usize = 20;
 
 /// Longer than a controller needs for a change.
 const LONG: Duration = Duration::from_secs(30);
@@ -35,7 +43,7 @@ type Growing = Vec<(usize, Vec<f64>)>;
 fn main() {
     let program = Program::start();
     let sizes: &[usize] = if program.is_short() { &[100, 1000] } else { &[100, 1000, 10_000, 100_000] };
-    let rounds = program.rounds(51);
+    let rounds = program.rounds(301);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let all = runtime.expect("a runtime needs nothing").block_on(measure_all(sizes, rounds));
     for (name, sizes) in all {
@@ -67,37 +75,51 @@ async fn measure_all(sizes: &[usize], rounds: usize) -> Vec<(&'static str, Growi
 async fn change_times(api: &Arc<MemoryApi>, change: &Change, rounds: usize) -> Vec<f64> {
     let running = (change.start)(Arc::<MemoryApi>::clone(api));
     settle().await;
+    let of = change.controller.replace(' ', "-");
     let warm_up = rounds.div_ceil(10);
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds + warm_up {
-        let name = format!("{}-{round}", change.controller.replace(' ', "-"));
-        (change.before)(api, &name);
+        let (namespace, name) = (format!("of-{of}"), format!("{of}-{round}"));
+        (change.before)(api, &namespace, &name);
         settle().await;
         let began = Instant::now();
-        (change.make)(api, &name);
+        (change.make)(api, &namespace, &name);
         settle().await;
         times.push(us(began.elapsed()));
-        assert!((change.is_done)(api, &name), "{}: nothing was done about `{name}`", change.controller);
+        assert!(
+            (change.is_done)(api, &namespace, &name),
+            "{}: nothing was done about `{name}`",
+            change.controller
+        );
+        // As many as before, and as much memory.
+        changes::made(api, &namespace, &name).iter().for_each(|key| api.remove(key));
+        settle().await;
     }
     drop(running);
     times.split_off(warm_up)
 }
 
-/// The times of requests to the API itself.
+/// The time of a request to the API itself, in each round.
 async fn requests(api: &MemoryApi, rounds: usize) -> [Vec<f64>; 3] {
     let mut times: [Vec<f64>; 3] = Default::default();
     for round in 0..rounds {
-        let claim = others::bound(HERE, &format!("request-{round}"));
-        let key = claim.key();
+        let claims = (0..REQUESTS).map(|number| others::bound("requests", &format!("{round}-{number}")));
+        let claims: Vec<Object> = claims.map(Resource::into_object).collect();
+        let keys: Vec<Key> = claims.iter().map(Object::key).collect();
         let began = Instant::now();
-        api.put(claim.into_object());
-        times[0].push(us(began.elapsed()));
+        claims.into_iter().for_each(|claim| api.put(claim));
+        times[0].push(us(began.elapsed()) / REQUESTS as f64);
         let began = Instant::now();
-        api.get(&key).await.expect("it was put in");
-        times[1].push(us(began.elapsed()));
+        for key in &keys {
+            api.get(key).await.expect("it was put in");
+        }
+        times[1].push(us(began.elapsed()) / REQUESTS as f64);
         let began = Instant::now();
-        assert_eq!(api.list_in(Kind::Claim, "n7").await.expect("it answers").len(), 20);
-        times[2].push(us(began.elapsed()));
+        for _ in 0..REQUESTS {
+            assert_eq!(api.list_in(Kind::Claim, "n7").await.expect("it answers").len(), 20);
+        }
+        times[2].push(us(began.elapsed()) / REQUESTS as f64);
+        keys.iter().for_each(|key| api.remove(key));
     }
     times
 }

@@ -109,6 +109,11 @@ impl MemoryApi {
         self.lock().store.list(kind)
     }
 
+    /// All objects of a kind in a namespace, also while it is unreachable.
+    pub fn all_in(&self, kind: Kind, namespace: &str) -> Vec<Object> {
+        self.lock().store.list_in(kind, namespace)
+    }
+
     /// An object as it is now, also while it is unreachable.
     pub fn read<R: Resource>(&self, namespace: &str, name: &str) -> Option<R> {
         self.lock().store.read(namespace, name).map(|object| R::clone(&object))
