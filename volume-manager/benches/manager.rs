@@ -98,6 +98,8 @@ async fn idle() -> u64 {
 /// The memory that is freed when the manager ends, which then has the only copy of the objects.
 async fn memory(program: &Program, node: &Node, many: usize) {
     node.forget(0..many);
+    // The manager reads of it and forgets, too.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     node.idle().await;
     let before = memory::held();
     node.manager.shutdown().await;

@@ -20,7 +20,8 @@ pub use record::{Attachability, Device, PodEntry, PodMount, VolumeRecord};
 
 #[derive(Debug, Clone, Default)]
 pub struct ActualState {
-    volumes: BTreeMap<VolumeName, VolumeRecord>,
+    /// Boxed, since a node of the map has room for more entries than are in it.
+    volumes: BTreeMap<VolumeName, Box<VolumeRecord>>,
     /// The volumes that have an entry for a pod: an index over `volumes`.
     by_pod: BTreeMap<PodUid, Few<VolumeName, ()>>,
     /// Volumes whose last expansion ended with a final error. Kept when the record is removed.
@@ -51,12 +52,12 @@ pub enum PodView {
 
 impl ActualState {
     pub fn volume(&self, volume: &VolumeName) -> Option<&VolumeRecord> {
-        self.volumes.get(volume)
+        self.volumes.get(volume).map(|record| &**record)
     }
 
     /// The records of all volumes.
     pub fn volumes(&self) -> impl Iterator<Item = (&VolumeName, &VolumeRecord)> {
-        self.volumes.iter()
+        self.volumes.iter().map(|(volume, record)| (volume, &**record))
     }
 
     /// The entry of a pod in a volume's record.
@@ -121,7 +122,7 @@ impl ActualState {
                 let attachability = if attachable { Attachability::Yes } else { Attachability::No };
                 let mut record = VolumeRecord::new(spec, plugin, attachability, device_path);
                 record.size = claim_size.unwrap_or_default();
-                self.volumes.insert(volume.clone(), record);
+                self.volumes.insert(volume.clone(), Box::new(record));
             }
             (Some(record), T::Attached { attachable, device_path, claim_size, .. }) => {
                 if attachable && record.has_lost_attachment() {
@@ -296,7 +297,7 @@ impl ActualState {
     ) {
         let record = self.volumes.entry(volume.clone()).or_insert_with(|| {
             let spec = Arc::new(rebuilt.spec.clone());
-            VolumeRecord::new(spec, plugin.clone(), Attachability::Unknown, String::new())
+            Box::new(VolumeRecord::new(spec, plugin.clone(), Attachability::Unknown, String::new()))
         });
         if let (Device::NotMounted, Some(at)) = (&record.device, &rebuilt.device_mount_path) {
             record.device = Device::Uncertain { at: at.clone() };

@@ -14,7 +14,8 @@ use crate::few::Few;
 
 #[derive(Debug, Clone, Default)]
 pub struct DesiredState {
-    volumes: BTreeMap<VolumeName, Wanted>,
+    /// Boxed, since a node of the map has room for more entries than are in it.
+    volumes: BTreeMap<VolumeName, Box<Wanted>>,
     /// The volumes that a pod wants: an index over `volumes`.
     by_pod: BTreeMap<PodUid, Few<VolumeName, ()>>,
     /// The errors of each pod, without repetitions.
@@ -56,19 +57,19 @@ pub struct WantedBy {
 impl DesiredState {
     /// A volume that some pod wants.
     pub fn volume(&self, volume: &VolumeName) -> Option<&Wanted> {
-        self.volumes.get(volume)
+        self.volumes.get(volume).map(|wanted| &**wanted)
     }
 
     /// All volumes that some pod wants.
     pub fn volumes(&self) -> impl Iterator<Item = (&VolumeName, &Wanted)> {
-        self.volumes.iter()
+        self.volumes.iter().map(|(volume, wanted)| (volume, &**wanted))
     }
 
     /// The volumes a pod wants.
     pub fn volumes_of(&self, pod: &PodUid) -> impl Iterator<Item = (&VolumeName, &Wanted, &WantedBy)> {
         let volumes = self.by_pod.get(pod).into_iter().flat_map(Few::keys);
         volumes.filter_map(move |volume| {
-            let wanted = self.volumes.get(volume)?;
+            let wanted = self.volume(volume)?;
             Some((volume, wanted, wanted.pods.get(pod)?))
         })
     }
@@ -117,12 +118,12 @@ impl DesiredState {
         &mut self,
         volume: &VolumeName,
         new: Wanted,
+        uid: PodUid,
         pod: Arc<Pod>,
         spec: Arc<Spec>,
         outer: OuterName,
     ) {
-        let uid = pod.uid();
-        let wanted = self.volumes.entry(volume.clone()).or_insert(new);
+        let wanted = self.volumes.entry(volume.clone()).or_insert_with(|| Box::new(new));
         let names = wanted.pods.remove(&uid).map(|by| by.outer).unwrap_or_default();
         let mut by = WantedBy { pod, spec, outer: names };
         if !by.outer.contains(&outer) {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     fn add(book: &mut DesiredState, volume: &str, by: &str, outer: &str) {
-        book.add(&volume.into(), wanted("a"), pod(by), spec(volume), outer.into());
+        book.add(&volume.into(), wanted("a"), by.into(), pod(by), spec(volume), outer.into());
     }
 
     fn volumes_of(book: &DesiredState, pod: &str) -> Vec<String> {
@@ -258,7 +259,7 @@ mod tests {
     fn a_volume_is_as_its_first_pod_wants_it_and_goes_with_its_last() {
         let mut book = DesiredState::default();
         add(&mut book, "v", "web", "data");
-        book.add(&"v".into(), wanted("b"), pod("db"), spec("v"), "disk".into());
+        book.add(&"v".into(), wanted("b"), "db".into(), pod("db"), spec("v"), "disk".into());
         add(&mut book, "w", "web", "more");
         assert_eq!(book.volume(&"v".into()).map(|wanted| wanted.label.as_str()), Some("a"));
         assert_eq!(volumes_of(&book, "web"), ["v", "w"]);
@@ -303,7 +304,8 @@ mod tests {
         add(&mut book, "v", "web", "data");
         let changed = Pod { host_network: true, ..Pod::clone(&pod("web")) };
         let read_only = Arc::new(Spec { read_only: true, ..Spec::clone(&spec("v")) });
-        book.add(&"v".into(), wanted("b"), Arc::new(changed.clone()), Arc::clone(&read_only), "data".into());
+        let again = Arc::new(changed.clone());
+        book.add(&"v".into(), wanted("b"), "web".into(), again, Arc::clone(&read_only), "data".into());
         let wanted = book.volume(&"v".into()).unwrap();
         let by = &wanted.pods[&"web".into()];
         assert_eq!((&*by.pod, &by.spec), (&changed, &read_only));

@@ -242,7 +242,7 @@ impl Manager {
         let due = self.populator.take_due(&self.known.facts());
         let any = !due.is_empty();
         for look in due {
-            let uid = look.pod.uid();
+            let uid = look.uid.clone();
             let local = lookup::is_local(&look.pod);
             let api = Arc::clone(&self.executor.context().api);
             let look = lookup::resolve(look, api);

@@ -96,6 +96,7 @@ pub struct MountVolume {
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
     pub pod: Arc<Pod>,
+    pub uid: PodUid,
     /// The volume's names in the pod; at least one.
     pub outer: Vec<OuterName>,
     /// The supplemental group of the volume, as written in its annotation.
@@ -124,7 +125,7 @@ impl MountVolume {
     /// The actual state's record of the volume in this pod, once it may be mounted.
     pub fn record(&self) -> PodRecord {
         PodRecord {
-            pod: self.pod.uid(),
+            pod: self.uid.clone(),
             spec: Arc::clone(&self.spec),
             outer: self.outer.clone(),
             gid: self.gid.clone(),
@@ -252,7 +253,7 @@ impl Operation {
     /// The pod, for an operation on a pod's share of the volume.
     pub fn pod(&self) -> Option<PodUid> {
         match self {
-            Self::Mount(mount) | Self::Map(mount) => Some(mount.pod.uid()),
+            Self::Mount(mount) | Self::Map(mount) => Some(mount.uid.clone()),
             Self::Unmount(unmount) | Self::Unmap(unmount) => Some(unmount.pod.clone()),
             Self::Expand(expand) => Some(expand.pod.uid()),
             Self::Verify(_)

@@ -95,6 +95,7 @@ pub struct Books<'a> {
 /// A pod to resolve.
 #[derive(Debug, Clone)]
 pub struct DuePod {
+    pub uid: PodUid,
     pub pod: Arc<Pod>,
     /// The serial number of this resolution, to recognise outdated results.
     pub number: u64,
@@ -200,8 +201,8 @@ impl Populator {
             let Some(pod) = tracked.pod.clone() else { continue };
             self.started += 1;
             tracked.running = Some(self.started);
-            self.resolving.insert(uid);
-            due.push(DuePod { pod, number: self.started });
+            self.resolving.insert(uid.clone());
+            due.push(DuePod { uid, pod, number: self.started });
         }
         due
     }
@@ -233,7 +234,7 @@ impl Populator {
         let mut volumes = Vec::new();
         let mut complete = true;
         for (outer, result) in resolved.volumes {
-            match result.and_then(|found| add_volume(&pod, &outer, found, &mut books)) {
+            match result.and_then(|found| add_volume(uid, &pod, &outer, found, &mut books)) {
                 Ok(volume) => volumes.push(volume),
                 Err(error) => {
                     complete = false;
@@ -362,6 +363,7 @@ fn claims_of(pod: &Pod) -> impl Iterator<Item = Namespaced> {
 
 /// Adds one volume of a pod to the desired state: the kubelet's `AddPodToVolume`.
 fn add_volume(
+    uid: &PodUid,
     pod: &Arc<Pod>,
     outer: &OuterName,
     found: Found,
@@ -376,10 +378,10 @@ fn add_volume(
     })?;
     let attachable = plugin.can_attach(&spec, books.facts);
     let device_mountable = plugin.can_device_mount(&spec);
-    let volume = unique_name(&*plugin, pod, &spec, attachable || device_mountable)?;
+    let volume = unique_name(&*plugin, uid, &spec, attachable || device_mountable)?;
     let labels = selinux::labels(pod, outer, &spec, &*plugin, books.facts)?;
     let wanted = books.desired.volume(&volume);
-    if let Some(wanted) = wanted.filter(|wanted| !wanted.pods.contains_key(&pod.uid())) {
+    if let Some(wanted) = wanted.filter(|wanted| !wanted.pods.contains_key(uid)) {
         selinux::check_conflict(&volume, wanted, &labels)?;
     }
     let new = Wanted {
@@ -394,7 +396,7 @@ fn add_volume(
         original_label: labels.original,
         pods: Few::default(),
     };
-    books.desired.add(&volume, new, Arc::clone(pod), Arc::clone(&spec), outer.clone());
+    books.desired.add(&volume, new, uid.clone(), Arc::clone(pod), Arc::clone(&spec), outer.clone());
     record_sizes(&volume, &spec, found.claim_capacity, books);
     Ok(volume)
 }
@@ -412,12 +414,12 @@ fn directory_name(spec: &Spec) -> Result<SpecName, String> {
 /// The unique name of the volume: with the pod's UID if the volume is not shared by pods.
 fn unique_name(
     plugin: &dyn VolumePlugin,
-    pod: &Pod,
+    pod: &PodUid,
     spec: &Spec,
     shared: bool,
 ) -> Result<VolumeName, String> {
     if !shared {
-        return Ok(VolumeName::of_pod(&plugin.name(), &pod.uid(), &spec.name()));
+        return Ok(VolumeName::of_pod(&plugin.name(), pod, &spec.name()));
     }
     let name = plugin.volume_name(spec).map_err(|error| {
         format!("failed to GetUniqueVolumeNameFromSpec for volume \"{}\": {}", spec.name(), error.chain())

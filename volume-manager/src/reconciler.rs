@@ -112,9 +112,9 @@ fn pod_mount(
             verify(worlds, volume, wanted, by)
         }
         PodView::LabelMismatch => Some(Step::Fail(pod.clone(), label_mismatch(&by.spec))),
-        PodView::NotMounted => mount(worlds, volume, wanted, by, Before::Absent),
-        PodView::Uncertain => mount(worlds, volume, wanted, by, Before::Uncertain),
-        PodView::NeedsRemount => mount(worlds, volume, wanted, by, Before::Mounted),
+        PodView::NotMounted => mount(worlds, volume, wanted, (pod, by), Before::Absent),
+        PodView::Uncertain => mount(worlds, volume, wanted, (pod, by), Before::Uncertain),
+        PodView::NeedsRemount => mount(worlds, volume, wanted, (pod, by), Before::Mounted),
         PodView::NeedsGrow { from } => {
             let record = worlds.actual.volume(volume)?;
             let mounted = record.pods.get(pod)?.mounted()?.clone();
@@ -172,17 +172,17 @@ fn mount(
     worlds: Worlds<'_>,
     volume: &VolumeName,
     wanted: &Wanted,
-    by: &WantedBy,
+    (pod, by): (&PodUid, &WantedBy),
     before: Before,
 ) -> Option<Step> {
     let record = worlds.actual.volume(volume)?;
-    let pod = by.pod.uid();
-    let may_have = |(other, named): &(PodUid, SpecName)| *other != pod && *named == by.spec.name();
+    let may_have = |(other, named): &(PodUid, SpecName)| other != pod && *named == by.spec.name();
     let request = Arc::new(MountVolume {
         volume: volume.clone(),
         spec: Arc::clone(&by.spec),
         plugin: wanted.plugin.clone(),
         pod: Arc::clone(&by.pod),
+        uid: pod.clone(),
         outer: by.outer.clone(),
         gid: wanted.gid.clone(),
         selinux_label: wanted.label.clone(),
@@ -191,7 +191,7 @@ fn mount(
         attachable: wanted.attachable,
         device: record.device.before(),
         before,
-        used_elsewhere: record.is_used_by_another_pod(&pod) || worlds.orphans.iter().any(may_have),
+        used_elsewhere: record.is_used_by_another_pod(pod) || worlds.orphans.iter().any(may_have),
         expansion_failed: worlds.actual.expansion_failed(volume),
         expansion_blocked: record.expansion_blocked,
     });

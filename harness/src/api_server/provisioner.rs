@@ -480,7 +480,7 @@ impl Provisioner {
     }
 
     /// Writes the secret in a file as an object, unless it exists, and returns its name. `None` without a file.
-    fn secret(&self, name: &str, file: Option<&Path>) -> Result<Option<Namespaced>, ProvisionError> {
+    fn secret(&self, name: &str, file: Option<&Path>) -> Result<Option<Box<Namespaced>>, ProvisionError> {
         if file.is_none() {
             return Ok(None);
         }
@@ -493,7 +493,7 @@ impl Provisioner {
             let secret = Secret { meta: Meta::named(NAMESPACE, &name), data };
             self.api.create(secret).map_err(|source| ProvisionError::Api { name: name.clone(), source })?;
         }
-        Ok(Some(Namespaced::new(NAMESPACE, name)))
+        Ok(Some(Namespaced::new(NAMESPACE, name).into()))
     }
 
     fn secrets(&self) -> Result<BTreeMap<String, String>, ProvisionError> {

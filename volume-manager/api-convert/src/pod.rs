@@ -221,13 +221,13 @@ fn security(security: core::PodSecurityContext) -> Result<PodSecurity, Bad> {
     })
 }
 
-fn selinux(options: core::SELinuxOptions) -> SeLinuxOptions {
-    SeLinuxOptions {
+fn selinux(options: core::SELinuxOptions) -> Box<SeLinuxOptions> {
+    Box::new(SeLinuxOptions {
         user: options.user.unwrap_or_default(),
         role: options.role.unwrap_or_default(),
         kind: options.type_.unwrap_or_default(),
         level: options.level.unwrap_or_default(),
-    }
+    })
 }
 
 fn volume(volume: core::Volume) -> Result<PodVolume, Bad> {

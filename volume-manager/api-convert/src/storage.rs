@@ -166,8 +166,8 @@ pub(super) fn selector(selector: LabelSelector) -> Vec<Requirement> {
     labels.chain(expressions).collect()
 }
 
-fn secret(reference: core::SecretReference) -> Namespaced {
-    Namespaced::new(reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default())
+fn secret(reference: core::SecretReference) -> Box<Namespaced> {
+    Namespaced::new(reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default()).into()
 }
 
 fn affinity(required: core::NodeSelector) -> NodeAffinity {

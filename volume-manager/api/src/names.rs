@@ -1,9 +1,11 @@
-//! A type for each kind of name, so that they cannot be mixed up, and the computed names among them.
+//! A type for each kind of name, so that they cannot be mixed up, and the computed names among them. Copies of a name
+//! share its text.
 //!
 //! Nothing here reads or writes anything. A name that becomes part of a path is checked once, with
 //! [`is_path_component`], when the manager takes in its object, and not each time a path is made.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -13,12 +15,12 @@ macro_rules! name {
         $(#[$about])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The string is not checked.
-            pub fn new(name: impl Into<String>) -> Self {
-                Self(name.into())
+            pub fn new(name: impl AsRef<str>) -> Self {
+                Self(name.as_ref().into())
             }
 
             pub fn as_str(&self) -> &str {
@@ -40,13 +42,13 @@ macro_rules! name {
 
         impl From<&str> for $name {
             fn from(name: &str) -> Self {
-                Self(name.to_owned())
+                Self(name.into())
             }
         }
 
         impl From<String> for $name {
             fn from(name: String) -> Self {
-                Self(name)
+                Self(name.into())
             }
         }
     };
@@ -103,19 +105,19 @@ impl PluginName {
 
     /// The plugin of a directory, from the directory's [`escaped`](Self::escaped) name.
     pub fn from_escaped(directory: &str) -> Self {
-        Self(directory.replace('~', "/"))
+        Self::new(directory.replace('~', "/"))
     }
 }
 
 impl VolumeName {
     /// The name of a volume that is the same for every pod on this node.
     pub fn shared(plugin: &PluginName, volume: &str) -> Self {
-        Self(format!("{plugin}/{volume}"))
+        Self::new(format!("{plugin}/{volume}"))
     }
 
     /// The name of a volume that belongs to one pod: neither attachable nor device-mountable.
     pub fn of_pod(plugin: &PluginName, pod: &PodUid, inner: &SpecName) -> Self {
-        Self(format!("{plugin}/{pod}-{inner}"))
+        Self::new(format!("{plugin}/{pod}-{inner}"))
     }
 
     /// The plugin (`a/b`), and the plugin's name for the volume, which may contain further slashes. `None` if there
@@ -130,14 +132,14 @@ impl AttachmentName {
     /// The name of the VolumeAttachment of a volume to a node: a hash of handle, driver and node without separators,
     /// as the external attacher and the kubelet both compute it.
     pub fn of(handle: &VolumeHandle, driver: &DriverName, node: &NodeName) -> Self {
-        Self(format!("csi-{}", sha256_hex(&[handle.as_str(), driver.as_str(), node.as_str()])))
+        Self::new(format!("csi-{}", sha256_hex(&[handle.as_str(), driver.as_str(), node.as_str()])))
     }
 }
 
 impl VolumeHandle {
     /// The handle that the node gives to an inline ephemeral volume.
     pub fn ephemeral(pod: &PodUid, inner: &SpecName) -> Self {
-        Self(format!("csi-{}", sha256_hex(&[pod.as_str(), inner.as_str()])))
+        Self::new(format!("csi-{}", sha256_hex(&[pod.as_str(), inner.as_str()])))
     }
 
     /// The name of the volume's staging directory.

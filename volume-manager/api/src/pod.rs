@@ -74,7 +74,7 @@ pub struct PodSecurity {
     /// The confinement of containers without one of their own.
     pub confinement: Confinement,
     /// The SELinux label of containers that name none.
-    pub selinux: Option<SeLinuxOptions>,
+    pub selinux: Option<Box<SeLinuxOptions>>,
     /// Whether each file of a volume is labelled, instead of the whole volume by a mount option.
     pub selinux_recursive: bool,
 }
@@ -123,7 +123,7 @@ pub struct Container {
     pub devices: Vec<VolumeDevice>,
     /// The user, where it differs from the pod's.
     pub run_as_user: Option<u32>,
-    pub selinux: Option<SeLinuxOptions>,
+    pub selinux: Option<Box<SeLinuxOptions>>,
     pub privileged: bool,
     /// Further privileges in the container's security context.
     pub powers: Powers,

@@ -191,7 +191,7 @@ fn volume_body(volume: &Volume) -> Value {
     });
     match &volume.source {
         PersistentSource::Csi(csi) => {
-            let secret = |of: &Option<Namespaced>| of.as_ref().map(|of| json!({ "name": of.name }));
+            let secret = |of: &Option<Box<Namespaced>>| of.as_ref().map(|of| json!({ "name": of.name }));
             spec["csi"] = json!({
                 "driver": csi.driver,
                 "volumeHandle": csi.handle,

@@ -248,11 +248,11 @@ pub struct CsiSource {
     pub read_only: bool,
     /// Handed to the driver.
     pub attributes: BTreeMap<String, String>,
-    pub controller_publish_secret: Option<Namespaced>,
-    pub node_stage_secret: Option<Namespaced>,
-    pub node_publish_secret: Option<Namespaced>,
-    pub controller_expand_secret: Option<Namespaced>,
-    pub node_expand_secret: Option<Namespaced>,
+    pub controller_publish_secret: Option<Box<Namespaced>>,
+    pub node_stage_secret: Option<Box<Namespaced>>,
+    pub node_publish_secret: Option<Box<Namespaced>>,
+    pub controller_expand_secret: Option<Box<Namespaced>>,
+    pub node_expand_secret: Option<Box<Namespaced>>,
 }
 
 impl Default for VolumeHandle {

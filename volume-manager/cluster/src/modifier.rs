@@ -160,7 +160,7 @@ impl ModifyReconciler {
         self.refused().remove(&claim.key());
         let request = v1::ControllerModifyVolumeRequest {
             volume_id: csi.handle.to_string(),
-            secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_deref()).await?,
             mutable_parameters: class.parameters.clone().into_iter().collect(),
         };
         if let Err(status) = self.service.modify(request, self.config.call_limit).await {

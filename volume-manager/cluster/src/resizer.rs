@@ -179,7 +179,7 @@ impl ResizeReconciler {
         let request = v1::ControllerExpandVolumeRequest {
             volume_id: csi.handle.to_string(),
             capacity_range: Some(v1::CapacityRange { required_bytes: size.0.cast_signed(), limit_bytes: 0 }),
-            secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_deref()).await?,
             volume_capability: Some(capability::of_volume(volume, csi, self.config.fine_modes)),
         };
         let answer =

@@ -91,7 +91,7 @@ impl Disk {
         if let PersistentSource::Csi(csi) = &mut disk.volume.source
             && scenario.secrets
         {
-            let secret = Some(Namespaced::new("default", SECRET));
+            let secret = Some(Box::new(Namespaced::new("default", SECRET)));
             match number % 2 {
                 0 => csi.node_stage_secret = secret.clone(),
                 _ => csi.node_publish_secret = secret.clone(),
@@ -294,7 +294,7 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
     pod.security.fs_group = scenario.grouped.then_some(2000);
     if scenario.alone {
         let level = format!("s0:c{}", number % 2);
-        pod.security.selinux = Some(SeLinuxOptions { level, ..SeLinuxOptions::default() });
+        pod.security.selinux = Some(Box::new(SeLinuxOptions { level, ..SeLinuxOptions::default() }));
     }
     pod
 }

@@ -133,7 +133,7 @@ impl Security {
             }
             other => other,
         };
-        let selinux = container.selinux.clone().or_else(|| pod.security.selinux.clone());
+        let selinux = container.selinux.as_deref().or(pod.security.selinux.as_deref());
         let sees_all = privileged || container.powers.unmasked_proc;
         Ok(Self {
             user: user.map_or_else(|| image_user.clone(), User::Number),
@@ -146,7 +146,7 @@ impl Security {
             read_only_root: container.powers.read_only_root,
             seccomp,
             apparmor: profile(confinement.apparmor, Profile::RuntimeDefault),
-            selinux: selinux.filter(|_| !privileged),
+            selinux: selinux.filter(|_| !privileged).cloned(),
             namespaces: Namespaces::of(pod, container),
             masked_paths: if sees_all { Vec::new() } else { masked(host).await },
             read_only_paths: if sees_all { &[] } else { READ_ONLY },

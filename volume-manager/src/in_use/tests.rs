@@ -34,7 +34,7 @@ impl World {
             pods: Few::default(),
         };
         let spec = Arc::new(persistent_spec(volume, DRIVER, volume));
-        self.desired.add(&volume.into(), wanted, Arc::new(Pod::default()), spec, "data".into());
+        self.desired.add(&volume.into(), wanted, "".into(), Arc::new(Pod::default()), spec, "data".into());
         self.decide(&format!("want {volume}"), &[volume])
     }
 

@@ -58,9 +58,9 @@ impl Key {
                 detach.spec.as_ref().is_none_or(|spec| spec.may_attach_to_many())
             }),
             Operation::Mount(mount) | Operation::Map(mount)
-                if belongs_to_pod(&mount.volume, &mount.plugin, &mount.pod.uid()) =>
+                if belongs_to_pod(&mount.volume, &mount.plugin, &mount.uid) =>
             {
-                Self::pod(&mount.volume, &mount.pod.uid())
+                Self::pod(&mount.volume, &mount.uid)
             }
             Operation::Mount(mount) | Operation::Map(mount) => Self::volume(&mount.volume),
             Operation::Unmount(unmount) | Operation::Unmap(unmount) => {

@@ -41,7 +41,7 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Reg
 
     stage(cx, mapper, &request, &global).await.map_err(|(step, failure)| failed(step)(failure))?;
     let bridges =
-        BlockMap { global, links: links_of(mapper, cx, map), inner: map.spec.name(), pod: map.pod.uid() };
+        BlockMap { global, links: links_of(mapper, cx, map), inner: map.spec.name(), pod: map.uid.clone() };
     let mapped = publish(cx, mapper, &bridges, &mut request).await;
     mapped.map_err(failed("MapVolume.MapPodDevice failed"))?;
     let built = bridge(cx, &bridges, &request).await;
@@ -61,7 +61,7 @@ fn no_ability(map: &MountVolume) -> Failure {
 }
 
 fn links_of(mapper: &dyn BlockMapper, cx: &OperationContext, map: &MountVolume) -> PathBuf {
-    let link = mapper.pod_device(&cx.paths, &map.pod.uid(), &map.spec.name());
+    let link = mapper.pod_device(&cx.paths, &map.uid, &map.spec.name());
     link.parent().expect("a pod's link to a device is in a directory").to_owned()
 }
 

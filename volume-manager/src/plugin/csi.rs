@@ -35,7 +35,7 @@ pub mod volume_data;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use api::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
@@ -53,6 +53,9 @@ use self::error::{CsiError, NotRegistered};
 use self::volume::CsiVolume;
 
 pub const NAME: &str = "kubernetes.io/csi";
+
+/// One text for the records of all volumes.
+static SHARED_NAME: LazyLock<PluginName> = LazyLock::new(|| PluginName::new(NAME));
 
 /// The time limit of an operation's wait for the list of CSIDriver objects.
 const DRIVERS_KNOWN: Duration = Duration::from_secs(10);
@@ -156,7 +159,7 @@ fn driver_of(spec: &Spec) -> Option<&DriverName> {
 #[async_trait]
 impl VolumePlugin for CsiPlugin {
     fn name(&self) -> PluginName {
-        PluginName::new(NAME)
+        SHARED_NAME.clone()
     }
 
     fn supports(&self, spec: &Spec) -> bool {

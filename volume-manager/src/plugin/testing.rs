@@ -203,6 +203,7 @@ impl Bench {
             spec: Arc::clone(&self.spec),
             plugin: self.plugin(),
             pod: Arc::new(self.pod.clone()),
+            uid: self.pod.uid(),
             outer: vec![self.outer.clone()],
             gid: None,
             selinux_label: String::new(),

@@ -40,7 +40,7 @@ const GID_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
 
 /// Resolves every volume of a pod that a container uses. Other volumes are not looked up.
 pub async fn resolve(look: DuePod, api: Arc<dyn ApiSource>) -> Resolved {
-    let DuePod { pod, number } = look;
+    let DuePod { pod, number, .. } = look;
     let (mounted, devices) = (pod.mounted(), pod.devices());
     let mut volumes = Vec::new();
     for volume in &pod.volumes {
@@ -242,7 +242,8 @@ mod tests {
 
     #[tokio::test]
     async fn inline_volume_is_resolved_from_its_pod() {
-        let look = DuePod { pod: Arc::new(pod(vec![secret(), secret(), secret()])), number: 3 };
+        let pod = Arc::new(pod(vec![secret(), secret(), secret()]));
+        let look = DuePod { uid: pod.uid(), pod, number: 3 };
         let resolved = resolve(look, Arc::new(MemoryApi::default())).await;
         assert_eq!(resolved.number, 3);
         let names: Vec<_> = resolved.volumes.iter().map(|(name, _)| name.as_str()).collect();

@@ -66,7 +66,7 @@ pub(super) fn check_conflict(volume: &VolumeName, wanted: &Wanted, labels: &Labe
 fn containers<'a>(pod: &'a Pod, outer: &'a OuterName) -> impl Iterator<Item = Option<&'a SeLinuxOptions>> {
     let uses =
         |container: &&api::Container| container.mounts.iter().any(|mount| mount.volume == outer.as_str());
-    let label = |c: &'a api::Container| c.selinux.as_ref().or(pod.security.selinux.as_ref());
+    let label = |c: &'a api::Container| c.selinux.as_deref().or(pod.security.selinux.as_deref());
     pod.containers.iter().filter(uses).map(label)
 }
 
@@ -98,7 +98,10 @@ mod tests {
     fn pod(levels: &[&str]) -> Pod {
         let container = |level: &&str| Container {
             mounts: vec![VolumeMount { volume: "data".to_owned(), ..VolumeMount::default() }],
-            selinux: Some(SeLinuxOptions { level: (*level).to_owned(), ..SeLinuxOptions::default() }),
+            selinux: Some(Box::new(SeLinuxOptions {
+                level: (*level).to_owned(),
+                ..SeLinuxOptions::default()
+            })),
             ..Container::default()
         };
         let source = VolumeSource::Claim { claim: "c".to_owned(), read_only: false };
@@ -152,7 +155,7 @@ mod tests {
     fn files_have_the_user_and_level_of_their_container_and_the_role_and_type_of_files() {
         let mut web = pod(&[""]);
         let options = web.containers[0].selinux.as_mut().unwrap();
-        *options = SeLinuxOptions {
+        **options = SeLinuxOptions {
             user: "user_u".to_owned(),
             role: "system_r".to_owned(),
             kind: "spc_t".to_owned(),
@@ -160,7 +163,7 @@ mod tests {
         };
         let label = effective(&web, ALONE, true, true);
         assert_eq!(label.as_deref(), Ok("user_u:object_r:container_file_t:s0:c2"));
-        web.containers[0].selinux = Some(SeLinuxOptions::default());
+        web.containers[0].selinux = Some(Box::new(SeLinuxOptions::default()));
         let label = effective(&web, ALONE, true, true);
         assert_eq!(label.as_deref(), Ok("system_u:object_r:container_file_t:s0"));
     }
@@ -195,7 +198,8 @@ mod tests {
         let mut web = pod(&[""]);
         web.containers[0].selinux = None;
         assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(""));
-        web.security.selinux = Some(SeLinuxOptions { level: "s0:c1".to_owned(), ..Default::default() });
+        web.security.selinux =
+            Some(Box::new(SeLinuxOptions { level: "s0:c1".to_owned(), ..Default::default() }));
         assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
     }
 }

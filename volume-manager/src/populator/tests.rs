@@ -430,7 +430,8 @@ fn wants(change: impl FnOnce(&mut Fixture), spec: Spec, expected: Expect) {
     let mut f = Fixture::new();
     change(&mut f);
     let mut web = pod("web");
-    web.security.selinux = Some(SeLinuxOptions { level: "s0:c1".to_owned(), ..SeLinuxOptions::default() });
+    web.security.selinux =
+        Some(Box::new(SeLinuxOptions { level: "s0:c1".to_owned(), ..SeLinuxOptions::default() }));
     f.populator.set_pod(Arc::new(web.clone()));
     f.look(&web, vec![("data".into(), found(spec))]);
     let mut text = String::new();
@@ -536,7 +537,8 @@ fn a_second_pod_cannot_have_another_label_and_the_same_pod_keeps_its_own() {
     let single = Spec::persistent(Arc::new(single), false);
     let labelled = |name: &str, level: &str| {
         let mut pod = pod(name);
-        pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+        pod.security.selinux =
+            Some(Box::new(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() }));
         pod
     };
     for (pod, errors) in [

@@ -68,7 +68,7 @@ impl World {
             original_label: String::new(),
             pods: Few::default(),
         };
-        self.desired.add(&name(), wanted, Arc::new(pod()), Arc::new(spec()), "data".into());
+        self.desired.add(&name(), wanted, pod().uid(), Arc::new(pod()), Arc::new(spec()), "data".into());
         self.recovery.observe(Event::DesiredChanged);
     }
 

@@ -82,7 +82,7 @@ impl World {
             original_label: String::new(),
             pods: Few::default(),
         };
-        self.desired.add(&"p/v".into(), wanted, Arc::new(pod()), spec(), "data".into());
+        self.desired.add(&"p/v".into(), wanted, uid(), Arc::new(pod()), spec(), "data".into());
     }
 
     fn mount(&mut self) {

@@ -138,7 +138,7 @@ impl World {
             pods: Few::default(),
         };
         change(&mut wanted);
-        self.desired.add(&name(volume), wanted, pod, spec(volume), volume.into());
+        self.desired.add(&name(volume), wanted, pod.uid(), pod, spec(volume), volume.into());
         self
     }
 

@@ -471,7 +471,8 @@ async fn volumes_of_a_pod_are_in_the_desired_state() {
     data.meta.annotations.insert("pv.beta.kubernetes.io/gid".to_owned(), "1234".to_owned());
     world.put_volume(data);
     let mut web = pod("web", &["data"]);
-    web.security.selinux = Some(SeLinuxOptions { level: "s0:c1".to_owned(), ..SeLinuxOptions::default() });
+    web.security.selinux =
+        Some(Box::new(SeLinuxOptions { level: "s0:c1".to_owned(), ..SeLinuxOptions::default() }));
     world.manager.add_pod(Arc::new(web));
     world.idle().await;
     let dump = world.manager.dump().await.expect("it runs");

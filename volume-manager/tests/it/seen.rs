@@ -165,7 +165,8 @@ async fn label_conflict_names_the_other_pod() {
     world.put_volume(alone);
     let labelled = |name: &str, level: &str| {
         let mut pod = pod(name, &["data"]);
-        pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+        pod.security.selinux =
+            Some(Box::new(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() }));
         Arc::new(pod)
     };
     world.manager.add_pod(labelled("web", "s0:c1"));

@@ -226,7 +226,8 @@ pub(crate) fn put_volume(api: &MemoryApi, volume: Volume) {
 /// A pod that uses `data`, and whose containers run with a label of this level.
 pub(crate) fn labelled(name: &str, level: &str) -> Arc<Pod> {
     let mut pod = pod(name, &["data"]);
-    pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+    pod.security.selinux =
+        Some(Box::new(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() }));
     Arc::new(pod)
 }
 

@@ -229,8 +229,9 @@ fn requirement(requirement: &Requirement) -> Value {
 }
 
 fn csi_source(csi: &CsiSource) -> Value {
-    let secret =
-        |of: &Option<Namespaced>| of.as_ref().map(|of| json!({ "namespace": of.namespace, "name": of.name }));
+    let secret = |of: &Option<Box<Namespaced>>| {
+        of.as_ref().map(|of| json!({ "namespace": of.namespace, "name": of.name }))
+    };
     let mut source = json!({ "driver": csi.driver, "volumeHandle": csi.handle });
     set(&mut source, "fsType", text(&csi.fs_type));
     set(&mut source, "readOnly", Some(true).filter(|_| csi.read_only));

@@ -78,7 +78,7 @@ impl World {
         let csi = CsiSource {
             driver: DRIVER.into(),
             handle: "handle".into(),
-            controller_publish_secret: Some(Namespaced::new("default", "key")),
+            controller_publish_secret: Some(Namespaced::new("default", "key").into()),
             ..CsiSource::default()
         };
         let source = PersistentSource::Csi(Box::new(csi));

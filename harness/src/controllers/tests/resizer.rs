@@ -66,7 +66,7 @@ impl World {
         let csi = CsiSource {
             driver: DRIVER.into(),
             handle: "handle".into(),
-            controller_expand_secret: Some(Namespaced::new("default", "key")),
+            controller_expand_secret: Some(Namespaced::new("default", "key").into()),
             ..CsiSource::default()
         };
         let reference =

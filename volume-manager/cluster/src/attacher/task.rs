@@ -98,7 +98,7 @@ impl AttachReconciler {
             node_id,
             volume_capability: Some(capability::of_volume(&volume, csi, self.config.fine_modes)),
             readonly: csi.read_only && self.config.publishes_read_only,
-            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_deref()).await?,
             volume_context: csi.attributes.clone().into_iter().collect(),
         };
         let answer =
@@ -131,7 +131,7 @@ impl AttachReconciler {
                 Some(node_id) => node_id.clone(),
                 None => self.node_id(attachment).await?,
             },
-            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_deref()).await?,
         };
         self.service.unpublish(request, self.config.call_limit).await.map_err(ReconcileError::Driver)?;
         Ok(())

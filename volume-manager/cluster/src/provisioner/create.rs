@@ -77,6 +77,7 @@ impl ProvisionReconciler {
     async fn make(&self, claim: &Claim, class: &Class, name: &str) -> Result<(), ReconcileError> {
         let bad = |error: parameters::BadClass| ReconcileError::unfit(error.to_string());
         let secret = |kind| parameters::secret(class, kind, claim, name).map_err(bad);
+        let boxed = |kind| secret(kind).map(|secret| secret.map(Box::new));
         if claim.spec.selector.is_some() {
             return Err(ReconcileError::unfit("claim Selector is not supported"));
         }
@@ -87,11 +88,11 @@ impl ProvisionReconciler {
                 VolumeMode::Filesystem => parameters::fs_type(class),
                 VolumeMode::Block => String::new(),
             },
-            controller_publish_secret: secret(SecretKind::ControllerPublish)?,
-            node_stage_secret: secret(SecretKind::NodeStage)?,
-            node_publish_secret: secret(SecretKind::NodePublish)?,
-            controller_expand_secret: secret(SecretKind::ControllerExpand)?,
-            node_expand_secret: secret(SecretKind::NodeExpand)?,
+            controller_publish_secret: boxed(SecretKind::ControllerPublish)?,
+            node_stage_secret: boxed(SecretKind::NodeStage)?,
+            node_publish_secret: boxed(SecretKind::NodePublish)?,
+            controller_expand_secret: boxed(SecretKind::ControllerExpand)?,
+            node_expand_secret: boxed(SecretKind::NodeExpand)?,
             ..CsiSource::default()
         };
         let mut volume = Volume {

@@ -29,7 +29,7 @@ async fn container_settings_override_the_pods() {
     };
     scene.bench.pod.security.confinement = pods;
     scene.bench.pod.security.supplemental_groups_policy = "Strict".into();
-    scene.bench.pod.security.selinux = Some(label("s0:c1"));
+    scene.bench.pod.security.selinux = Some(Box::new(label("s0:c1")));
     let security = scene.configure().await.unwrap().security;
     assert_eq!((security.group, security.supplemental_groups_policy.as_str()), (Some(5), "Strict"));
     let profile = scene.bench.path("seccomp/pods.json").display().to_string();
@@ -43,7 +43,7 @@ async fn container_settings_override_the_pods() {
         apparmor: Some(Profile::Unconfined),
     };
     scene.container.confinement = own;
-    scene.container.selinux = Some(label("s0:c2"));
+    scene.container.selinux = Some(Box::new(label("s0:c2")));
     scene.container.powers = Powers { no_new_privileges: true, read_only_root: true, ..Powers::default() };
     let security = scene.configure().await.unwrap().security;
     assert_eq!((security.group, security.selinux), (Some(6), Some(label("s0:c2"))));
@@ -56,7 +56,7 @@ async fn the_privileged_is_confined_by_nothing() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.container.confinement.seccomp = Some(Profile::RuntimeDefault);
     scene.container.confinement.apparmor = Some(Profile::Localhost("own".into()));
-    scene.container.selinux = Some(SeLinuxOptions::default());
+    scene.container.selinux = Some(Box::new(SeLinuxOptions::default()));
     let hides = |config: &ContainerConfig| {
         let security = &config.security;
         (security.masked_paths.iter().any(|path| path == "/proc/kcore"), security.read_only_paths.len())
@@ -179,7 +179,7 @@ async fn a_runtime_reads_who_it_is_and_what_it_may() {
     scene.container.confinement.run_as_group = Some(8);
     scene.container.confinement.apparmor = Some(Profile::Localhost("tight".into()));
     let [user, role, kind, level] = ["u", "r", "t", "s0:c1,c2"].map(str::to_owned);
-    scene.container.selinux = Some(SeLinuxOptions { user, role, kind, level });
+    scene.container.selinux = Some(Box::new(SeLinuxOptions { user, role, kind, level }));
     scene.container.powers = Powers {
         add: vec!["NET_ADMIN".into()],
         drop: vec!["ALL".into()],

@@ -67,9 +67,9 @@ impl CsiVolume {
                     mount_options: volume.mount_options.clone(),
                     access_modes: volume.access_modes.clone(),
                     read_only: spec.read_only,
-                    stage_secret: csi.node_stage_secret.clone(),
-                    publish_secret: csi.node_publish_secret.clone(),
-                    expand_secret: csi.node_expand_secret.clone(),
+                    stage_secret: csi.node_stage_secret.as_deref().cloned(),
+                    publish_secret: csi.node_publish_secret.as_deref().cloned(),
+                    expand_secret: csi.node_expand_secret.as_deref().cloned(),
                     inner,
                 }
             }

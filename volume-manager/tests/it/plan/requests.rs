@@ -108,7 +108,7 @@ fn only_a_persistent_volumes_size_is_asked_for() {
         let mut world = World::new().wanted("data", "web");
         let wanted = world.desired.volume(&name("data")).expect("a line above").clone();
         let pod = Arc::clone(&wanted.pods[&"web".into()].pod);
-        world.desired.add(&name("data"), wanted, pod, spec, "data".into());
+        world.desired.add(&name("data"), wanted, pod.uid(), pod, spec, "data".into());
         let Operation::Verify(verify) = planned(&world) else { panic!("it is verified") };
         verify.wants_size
     };

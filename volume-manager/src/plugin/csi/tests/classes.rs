@@ -22,8 +22,8 @@ async fn api_failure_changes_no_state() {
     let secret: Need = |bench| {
         bench.change_volume(|volume| {
             let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
-            csi.node_stage_secret = Some(Namespaced::new("ns", "stage"));
-            csi.node_publish_secret = Some(Namespaced::new("ns", "publish"));
+            csi.node_stage_secret = Some(Namespaced::new("ns", "stage").into());
+            csi.node_publish_secret = Some(Namespaced::new("ns", "publish").into());
         });
     };
     use VolumeMode::{Block, Filesystem};

@@ -49,8 +49,8 @@ async fn everything_the_volume_says_reaches_both_calls_but_what_is_for_files() {
         let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
         csi.fs_type = "xfs".into();
         csi.attributes = BTreeMap::from([("tier".into(), "fast".into())]);
-        csi.node_stage_secret = Some(Namespaced::new("ns", "stage"));
-        csi.node_publish_secret = Some(Namespaced::new("ns", "publish"));
+        csi.node_stage_secret = Some(Namespaced::new("ns", "stage").into());
+        csi.node_publish_secret = Some(Namespaced::new("ns", "publish").into());
     });
     bench.spec = Arc::new(Spec { read_only: true, ..(*bench.spec).clone() });
     for name in ["stage", "publish"] {

@@ -116,7 +116,7 @@ async fn everything_the_volume_says_reaches_the_growing_call() {
         volume.mount_options = vec!["noatime".into()];
         let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
         csi.fs_type = "xfs".into();
-        csi.node_expand_secret = Some(Namespaced::new("ns", "grow"));
+        csi.node_expand_secret = Some(Namespaced::new("ns", "grow").into());
     });
     let data = BTreeMap::from([("key".to_owned(), Sensitive::new(b"password".to_vec()))]);
     bench.put(Secret { meta: Meta::named("ns", "grow"), data }.into_object());

@@ -36,8 +36,8 @@ async fn everything_the_volume_says_reaches_both_calls() {
         csi.fs_type = "xfs".into();
         csi.read_only = true;
         csi.attributes = BTreeMap::from([("tier".into(), "fast".into())]);
-        csi.node_stage_secret = Some(Namespaced::new("ns", "stage"));
-        csi.node_publish_secret = Some(Namespaced::new("ns", "publish"));
+        csi.node_stage_secret = Some(Namespaced::new("ns", "stage").into());
+        csi.node_publish_secret = Some(Namespaced::new("ns", "publish").into());
     });
     for name in ["stage", "publish"] {
         let value = Sensitive::new(format!("password-of-{name}").into_bytes());
@@ -56,7 +56,7 @@ async fn a_missing_secret_is_transient_and_asked_for_before_anything_is_risked()
     let mut bench = Bench::new();
     bench.change_volume(|volume| {
         let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
-        csi.node_stage_secret = Some(Namespaced::new("ns", "nope"));
+        csi.node_stage_secret = Some(Namespaced::new("ns", "nope").into());
     });
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     expect![[r#"
