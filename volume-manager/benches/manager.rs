@@ -73,7 +73,7 @@ async fn another_pod(program: &Program, unused: u64) {
 async fn filled(volumes: usize) -> Node {
     let node = Node::start().await;
     node.provide(0..volumes);
-    // The driver's one connection does not survive 50,000 calls at once.
+    // The driver's one connection does not survive 60,000 calls at once.
     for first in (0..volumes).step_by(AT_ONCE) {
         node.come(first..volumes.min(first + AT_ONCE)).await;
     }

@@ -96,6 +96,7 @@ pub struct MountVolume {
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
     pub pod: Arc<Pod>,
+    /// The pod's, with the text that the books have.
     pub uid: PodUid,
     /// The volume's names in the pod; at least one.
     pub outer: Vec<OuterName>,

@@ -95,6 +95,7 @@ pub struct Books<'a> {
 /// A pod to resolve.
 #[derive(Debug, Clone)]
 pub struct DuePod {
+    /// The pod's, with the text that the books have.
     pub uid: PodUid,
     pub pod: Arc<Pod>,
     /// The serial number of this resolution, to recognise outdated results.

@@ -76,10 +76,11 @@ async fn change_times(api: &Arc<MemoryApi>, change: &Change, rounds: usize) -> V
     let running = (change.start)(Arc::<MemoryApi>::clone(api));
     settle().await;
     let of = change.controller.replace(' ', "-");
+    let namespace = format!("of-{of}");
     let warm_up = rounds.div_ceil(10);
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds + warm_up {
-        let (namespace, name) = (format!("of-{of}"), format!("{of}-{round}"));
+        let name = format!("{of}-{round}");
         (change.before)(api, &namespace, &name);
         settle().await;
         let began = Instant::now();

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::names::{PluginName, PodUid, SpecName};
+use api::names::{PodUid, SpecName};
 use async_trait::async_trait;
 use csi_proto::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
@@ -20,7 +20,8 @@ use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{
-    CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
+    CsiPlugin, SHARED_NAME, capability, driver_object, fetch_secret, has, make_dir, pod_info,
+    publish_context, record,
 };
 
 const PREPARE: &str = "failed to create data dir";
@@ -44,7 +45,7 @@ impl BlockMapper for CsiPlugin {
     }
 
     fn pod_device(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
-        paths.pod_device(pod, &PluginName::new(super::NAME), inner)
+        paths.pod_device(pod, &SHARED_NAME, inner)
     }
 
     async fn prepare(&self, cx: &OperationContext, request: &MapDevice) -> Result<(), Failure> {

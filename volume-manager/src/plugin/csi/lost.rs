@@ -7,10 +7,9 @@
 use std::collections::BTreeSet;
 
 use api::VolumeMode;
-use api::names::PluginName;
 use plugin_api::{Scene, UnidentifiedStage};
 
-use super::NAME;
+use super::SHARED_NAME;
 use super::reconstruct::{Kept, devices, filesystems, inner_of, pods_of_device, was_begun};
 use super::volume_data::VolumeDataError;
 
@@ -44,5 +43,5 @@ fn unidentified(
     pods: BTreeSet<api::names::PodUid>,
     error: &VolumeDataError,
 ) -> UnidentifiedStage {
-    UnidentifiedStage { plugin: PluginName::new(NAME), at, mode, pods, why: api::error::chain(error) }
+    UnidentifiedStage { plugin: SHARED_NAME.clone(), at, mode, pods, why: api::error::chain(error) }
 }
