@@ -53,6 +53,9 @@ fn broken_promise_is_reported_with_its_line() {
         checked.told()
     );
 
+    let often = check("often.jsonl", &[left.as_str(); 150].join("\n"));
+    assert!(often.stdout.contains("    and ") && often.stdout.contains(" more times\n"), "{}", often.told());
+
     let json = Volproof::new().file("x.jsonl", &left).args("check --json x.jsonl").run();
     let judged: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
     let promises = judged["promises"].as_array().expect("there are promises");

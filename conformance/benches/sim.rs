@@ -8,8 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use measure::{Aim, Program, Row};
+use mimalloc::MiMalloc;
 use sim::script::Scenario;
 use sim::{Outcome, simulate};
+
+/// As `volproof` has it.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
 
 const VOLPROOF: &str = env!("CARGO_BIN_EXE_volproof");
 const SUBJECT: &str = "sim";

@@ -26,6 +26,19 @@ pub(crate) struct Judgement {
     promises: Vec<Judged>,
 }
 
+/// The violations that were found. Of each rule only the first are kept, since a recording has no end.
+#[derive(Debug, Default)]
+pub(crate) struct Broken {
+    rules: BTreeMap<&'static str, Listed>,
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    first: Vec<Violation>,
+    /// The number of those that were not kept.
+    more: usize,
+}
+
 /// The verdict about a promise.
 #[derive(Debug, Serialize)]
 struct Judged {
@@ -36,6 +49,13 @@ struct Judged {
     strength: Option<Strength>,
     sentence: &'static str,
     verdict: Verdict,
+    /// How often it was broken beside the listed violations.
+    #[serde(skip_serializing_if = "is_zero")]
+    more: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,6 +98,9 @@ const POSSIBLE: [Witness; 8] = [
     Witness::Makers,
 ];
 
+/// The volumes that are remembered after they have left the node.
+const REMEMBERED: usize = 10_000;
+
 impl Judgement {
     /// Judges a recording as it is read. With `rest`, nothing was under way at its end, and what should have happened by
     /// then is asked for, too.
@@ -86,35 +109,29 @@ impl Judgement {
     /// When the text is no recording.
     pub(crate) fn of(mut recording: Recording<impl BufRead>, rest: Option<&Rest>) -> Result<Self, ReadError> {
         let mut judge = Judge::new(rules().map(|(rule, _)| rule), &POSSIBLE);
-        let mut broken: BTreeMap<&'static str, Vec<Violation>> = BTreeMap::new();
-        let mut count = |violations: Vec<Violation>| {
-            for violation in violations {
-                broken.entry(violation.contract).or_default().push(violation);
-            }
-        };
+        let mut broken = Broken::default();
         while let Some(line) = recording.next()? {
-            count(judge.event(&line));
+            judge.event(&line).into_iter().for_each(|violation| broken.add(violation));
+            judge.forget_gone(REMEMBERED);
         }
-        rest.into_iter().for_each(|rest| count(judge.rest(rest)));
+        if let Some(rest) = rest {
+            judge.rest(rest).into_iter().for_each(|violation| broken.add(violation));
+        }
         // The witnesses are known only now: a rule that lacks one was judged in vain.
         let witnesses = recording.witnesses();
         for (rule, _) in rules().filter(|(rule, _)| !missing(rule, &witnesses).is_empty()) {
-            broken.remove(rule.id);
+            broken.rules.remove(rule.id);
         }
         Ok(Self::so_far(&judge, witnesses, &broken))
     }
 
     /// The verdicts of a judge so far, with the violations that were kept.
-    pub(crate) fn so_far(
-        judge: &Judge,
-        witnesses: BTreeSet<Witness>,
-        broken: &BTreeMap<&'static str, Vec<Violation>>,
-    ) -> Self {
-        let verdict = |rule: &Rule| match (broken.get(rule.id), missing(rule, &witnesses)) {
-            (Some(violations), _) => Verdict::Broken(violations.clone()),
-            (None, missing) if !missing.is_empty() => Verdict::NotObservable(missing),
-            (None, _) if judge.tried().contains(rule.id) => Verdict::Kept,
-            (None, _) => Verdict::NotTried,
+    pub(crate) fn so_far(judge: &Judge, witnesses: BTreeSet<Witness>, broken: &Broken) -> Self {
+        let verdict = |rule: &Rule| match (broken.rules.get(rule.id), missing(rule, &witnesses)) {
+            (Some(listed), _) => (Verdict::Broken(listed.first.clone()), listed.more),
+            (None, missing) if !missing.is_empty() => (Verdict::NotObservable(missing), 0),
+            (None, _) if judge.tried().contains(rule.id) => (Verdict::Kept, 0),
+            (None, _) => (Verdict::NotTried, 0),
         };
         let promises = rules().map(|(rule, binds)| Judged::new(rule, binds, verdict(rule))).collect();
         Self { witnesses, promises }
@@ -149,10 +166,23 @@ impl Judgement {
     }
 }
 
+impl Broken {
+    /// The violations of a rule that are kept.
+    pub(crate) const LISTED: usize = 100;
+
+    pub(crate) fn add(&mut self, violation: Violation) {
+        let listed = self.rules.entry(violation.contract).or_default();
+        match listed.first.len() < Self::LISTED {
+            true => listed.first.push(violation),
+            false => listed.more += 1,
+        }
+    }
+}
+
 impl Judged {
-    fn new(rule: &Rule, binds: Party, verdict: Verdict) -> Self {
+    fn new(rule: &Rule, binds: Party, (verdict, more): (Verdict, usize)) -> Self {
         let strength = promise::find(rule.id).map(|promise| promise.strength);
-        Self { contract: rule.id, binds, strength, sentence: rule.sentence, verdict }
+        Self { contract: rule.id, binds, strength, sentence: rule.sentence, verdict, more }
     }
 
     fn is_broken(&self) -> bool {
@@ -189,6 +219,9 @@ impl fmt::Display for Judgement {
             let verb = if promise.binds_its_party() { "broken by" } else { "not followed by" };
             writeln!(f, "{}: {}\n  {verb} {party}", promise.head(), promise.sentence)?;
             violations.iter().try_for_each(|violation| writeln!(f, "    {}", place(violation)))?;
+            if promise.more > 0 {
+                writeln!(f, "    and {} more times", promise.more)?;
+            }
             writeln!(f)?;
         }
         let broken = self.count(|promise| promise.binds_its_party() && promise.is_broken());

@@ -6,7 +6,7 @@
 mod findings;
 mod metrics;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, Lifecycle, TraceLine};
@@ -15,7 +15,7 @@ use contracts::rule::{Judge, Violation, Witness};
 use contracts::{driver, manager, witnessed};
 use serde_json::Value;
 
-use crate::check::Judgement;
+use crate::check::{Broken, Judgement};
 
 pub(crate) use findings::Findings;
 pub(crate) use metrics::{Address, Metrics};
@@ -31,12 +31,8 @@ pub(crate) struct Watched {
     earlier: BTreeSet<String>,
     /// Calls about those that are under way.
     passed_over: BTreeSet<u64>,
-    /// The first violations of each rule. Later ones are only counted, since a watch lasts for months.
-    broken: BTreeMap<&'static str, Vec<Violation>>,
+    broken: Broken,
 }
-
-/// The violations of a rule that are kept for the end.
-const KEPT: usize = 20;
 
 /// The volumes that are remembered after they have left the node.
 const REMEMBERED: usize = 1000;
@@ -68,7 +64,7 @@ impl Watched {
     pub(crate) fn new(root: PathBuf, earlier: BTreeSet<String>) -> Self {
         let rules = driver::RULES.iter().chain(witnessed::RULES).copied().chain(manager::all());
         let judge = Judge::new(rules, &WITNESSES);
-        Self { root, judge, earlier, passed_over: BTreeSet::new(), broken: BTreeMap::new() }
+        Self { root, judge, earlier, passed_over: BTreeSet::new(), broken: Broken::default() }
     }
 
     /// Takes the next line. Returns its news.
@@ -79,12 +75,7 @@ impl Watched {
         let happened =
             self.describe(&line).map(|text| News::Happened(format!("{:9.3}s  {text}", line.t_ms / 1e3)));
         let broken = self.judge.event(&line);
-        for violation in &broken {
-            let kept = self.broken.entry(violation.contract).or_default();
-            if kept.len() < KEPT {
-                kept.push(violation.clone());
-            }
-        }
+        broken.iter().for_each(|violation| self.broken.add(violation.clone()));
         self.judge.forget_gone(REMEMBERED);
         happened.into_iter().chain(broken.into_iter().map(News::Broken)).collect()
     }

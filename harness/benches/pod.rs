@@ -29,7 +29,7 @@ use measure::{Aim, Program, Row, quartiles};
 use mimalloc::MiMalloc;
 use volume_manager::ClientStyle;
 
-use arm::{Arm, Driver, Times};
+use arm::{Arm, Around, Driver, Times};
 use load::Load;
 
 /// As `volproof` has it.
@@ -79,11 +79,10 @@ const STYLES: [(ClientStyle, &str, f64); 2] =
 const DRIVERS: [(Driver, &str); 2] = [(Driver::Null, "null"), (Driver::FakeCsi, "fake-csi")];
 
 fn alone(driver: &Driver, style: ClientStyle, load: Load) -> Arm {
-    Arm { witnessed: false, counted: false, driver: driver.clone(), style, load }
+    Arm { around: Around::Nothing, counted: false, driver: driver.clone(), style, load }
 }
 
-/// One pod with one volume, by driver and style, and with recorder and proxy. Returns the times with fake-csi in the
-/// kubelet's style.
+/// One pod with one volume, by driver and style. Returns the times with fake-csi in the kubelet's style.
 fn single_volume(program: &Program) -> Result<Times> {
     let rounds = program.rounds(30);
     let mut kept = Times::default();
@@ -97,22 +96,38 @@ fn single_volume(program: &Program) -> Result<Times> {
             }
         }
     }
-    let arm = Arm { witnessed: true, ..alone(&Driver::FakeCsi, ClientStyle::Kubelet, ONE) };
-    let witnessed = arm.run(rounds)?;
-    let name = "1 volume, fake-csi, recorded";
-    program
-        .row(&Row::new(SUBJECT, format!("{name}: in"), "ms", &witnessed.way_in).floor(&witnessed.floor_in));
-    program.row(
-        &Row::new(SUBJECT, format!("{name}: out"), "ms", &witnessed.way_out).floor(&witnessed.floor_out),
-    );
-    // The floors differ by what the kernel's own notifications cost.
+    recorded(program, &kept, rounds)?;
+    Ok(kept)
+}
+
+/// The same with recorder and proxy, and as a case has it, each with its share beyond the kernel's own notifications.
+fn recorded(program: &Program, alone_times: &Times, rounds: usize) -> Result<()> {
     let median = |rounds: &[f64]| quartiles(rounds).median;
     let whole = |times: &Times| median(&times.way_in) + median(&times.way_out);
     let floor = |times: &Times| median(&times.floor_in) + median(&times.floor_out);
-    let notifications = floor(&witnessed) - floor(&kept);
-    let share = (whole(&witnessed) - notifications) / whole(&kept);
-    program.row(&Row::new(SUBJECT, "recorder, proxy and node process", "x", &[share]).aim(Aim::AtMost(1.25)));
-    Ok(kept)
+    let arounds = [
+        (Around::Recorder, "recorded", "recorder and proxy", Some(Aim::AtMost(1.25))),
+        (Around::Case, "in a case", "recorder, proxy, processes and controllers of a case", None),
+    ];
+    for (around, name, added, aim) in arounds {
+        let arm = Arm { around, ..alone(&Driver::FakeCsi, ClientStyle::Kubelet, ONE) };
+        let times = arm.run(rounds)?;
+        for (way, rounds, floor) in
+            [("in", &times.way_in, &times.floor_in), ("out", &times.way_out, &times.floor_out)]
+        {
+            let name = format!("1 volume, fake-csi, {name}: {way}");
+            program.row(&Row::new(SUBJECT, name, "ms", rounds).floor(floor));
+        }
+        // The floors differ by what the kernel's own notifications cost.
+        let notifications = floor(&times) - floor(alone_times);
+        let share = (whole(&times) - notifications) / whole(alone_times);
+        let row = Row::new(SUBJECT, added, "x", &[share]);
+        program.row(&match aim {
+            Some(aim) => row.aim(aim),
+            None => row,
+        });
+    }
+    Ok(())
 }
 
 /// Several volumes of one pod, and several pods at once, beside as many bare loops at once.

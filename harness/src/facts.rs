@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,12 @@ pub struct Facts {
 /// Why this process cannot grow a file system while it is mounted; `None` if it can. Probes this one fact only.
 pub fn absence_of_growth_in_use() -> Option<Absence> {
     probe::growth_in_use().err()
+}
+
+/// The control groups that the first [`Facts::get`] of this process makes for a moment. Only if it is killed just then are
+/// they left: a ledger that has them before knows.
+pub fn probed_groups() -> Vec<PathBuf> {
+    probe::groups()
 }
 
 impl Facts {

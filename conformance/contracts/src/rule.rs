@@ -190,10 +190,16 @@ pub enum Verdict {
 /// Holds a trace against rules while it is being written.
 pub struct Judge {
     books: Books,
-    rules: Vec<(&'static Rule, Running)>,
-    /// The rules that had something to judge.
-    tried: BTreeSet<&'static str>,
+    rules: Vec<Judged>,
     unobservable: BTreeMap<&'static str, Vec<Witness>>,
+}
+
+/// A rule that is being judged.
+struct Judged {
+    rule: &'static Rule,
+    running: Running,
+    /// Whether it had something to judge.
+    tried: bool,
 }
 
 enum Running {
@@ -205,17 +211,12 @@ enum Running {
 impl Judge {
     /// A judge of `rules` for a trace in which `witnesses` speak.
     pub fn new(rules: impl IntoIterator<Item = &'static Rule>, witnesses: &[Witness]) -> Judge {
-        let mut judge = Judge {
-            books: Books::default(),
-            rules: Vec::new(),
-            tried: BTreeSet::new(),
-            unobservable: BTreeMap::new(),
-        };
+        let mut judge = Judge { books: Books::default(), rules: Vec::new(), unobservable: BTreeMap::new() };
         for rule in rules {
             let missing: Vec<Witness> =
                 rule.witnesses.iter().copied().filter(|needed| !witnesses.contains(needed)).collect();
             if missing.is_empty() {
-                judge.rules.push((rule, Running::begin(rule.check)));
+                judge.rules.push(Judged { rule, running: Running::begin(rule.check), tried: false });
             } else {
                 judge.unobservable.insert(rule.id, missing);
             }
@@ -230,12 +231,11 @@ impl Judge {
         // break an order. Controllers are other processes and still alive.
         let late =
             books.down && matches!(&line.event, Event::RpcStart(start) if start.method.starts_with("Node"));
-        let violations =
-            collect(&mut self.rules, &mut self.tried, line.seq, |running, report| match running {
-                Running::Each(check) if !late => check(books, line, report),
-                Running::With(check) if !late => check.event(books, line, report),
-                _ => {}
-            });
+        let violations = collect(&mut self.rules, line.seq, |running, report| match running {
+            Running::Each(check) if !late => check(books, line, report),
+            Running::With(check) if !late => check.event(books, line, report),
+            _ => {}
+        });
         self.books.apply(line);
         violations
     }
@@ -243,7 +243,7 @@ impl Judge {
     /// Judges a state at rest. Returns the differences from the desired state. More events may follow.
     pub fn rest(&mut self, rest: &Rest) -> Vec<Violation> {
         let books = &self.books;
-        collect(&mut self.rules, &mut self.tried, 0, |running, report| match running {
+        collect(&mut self.rules, 0, |running, report| match running {
             Running::Each(_) => {}
             Running::AtRest(check) => check(books, rest, report),
             Running::With(check) => check.rest(books, rest, report),
@@ -254,8 +254,8 @@ impl Judge {
     /// for months does not grow. A later call about a forgotten volume is judged as one about an unknown volume.
     pub fn forget_gone(&mut self, most: usize) {
         for volume in self.books.forget_gone(most) {
-            for (_, running) in &mut self.rules {
-                if let Running::With(check) = running {
+            for judged in &mut self.rules {
+                if let Running::With(check) = &mut judged.running {
                     check.forget(&volume);
                 }
             }
@@ -268,8 +268,8 @@ impl Judge {
     }
 
     /// The ids of the rules that had something to judge so far.
-    pub fn tried(&self) -> &BTreeSet<&'static str> {
-        &self.tried
+    pub fn tried(&self) -> BTreeSet<&'static str> {
+        self.rules.iter().filter(|judged| judged.tried).map(|judged| judged.rule.id).collect()
     }
 
     /// The rules that cannot be judged here, with their missing witnesses.
@@ -288,19 +288,12 @@ impl Running {
     }
 }
 
-fn collect(
-    rules: &mut [(&'static Rule, Running)],
-    tried: &mut BTreeSet<&'static str>,
-    seq: u64,
-    mut ask: impl FnMut(&mut Running, &mut Report),
-) -> Vec<Violation> {
+fn collect(rules: &mut [Judged], seq: u64, mut ask: impl FnMut(&mut Running, &mut Report)) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (rule, running) in rules {
-        let mut report = Report { contract: rule.id, seq, tried: false, violations: Vec::new() };
+    for Judged { rule, running, tried } in rules {
+        let mut report = Report { contract: rule.id, seq, tried: *tried, violations: Vec::new() };
         ask(running, &mut report);
-        if report.tried {
-            tried.insert(rule.id);
-        }
+        *tried = report.tried;
         violations.append(&mut report.violations);
     }
     violations
@@ -322,7 +315,7 @@ pub fn verdicts(
     }
     let mut broken: Vec<Violation> = trace.iter().flat_map(|line| judge.event(line)).collect();
     broken.extend(rest.into_iter().flat_map(|rest| judge.rest(rest)));
-    verdicts.extend(judge.tried().iter().map(|id| (*id, Verdict::Kept)));
+    verdicts.extend(judge.tried().into_iter().map(|id| (id, Verdict::Kept)));
     for violation in broken {
         match verdicts.get_mut(violation.contract) {
             Some(Verdict::Broken(violations)) => violations.push(violation),

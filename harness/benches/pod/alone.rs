@@ -1,6 +1,6 @@
-//! The manager in this process, with the API in memory and the driver's own socket: no recorder, no proxy, no node around
-//! it.
+//! The manager in this process, with the API in memory and a socket of the driver: no node around it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,8 +27,8 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Takes the place of the node of a testbed, whose volumes and driver it uses.
-    pub(crate) async fn in_place_of_node(bed: &Testbed, style: ClientStyle) -> Result<Self> {
+    /// Takes the place of the node of a testbed, whose volumes it uses, with the driver at this socket.
+    pub(crate) async fn in_place_of_node(bed: &Testbed, style: ClientStyle, socket: &Path) -> Result<Self> {
         bed.node.kill().await;
         let api = ApiServer::new(Journal::new(Symbols::new(bed.layout.clone()), None));
         // With the labels that the driver's registration has given it.
@@ -47,8 +47,7 @@ impl Alone {
         };
         let config = Config { client_style: style, ..Config::new("node-1", root) };
         let manager = VolumeManager::start(config, parts);
-        let socket = bed.driver().lock().await.socket().to_owned();
-        manager.driver_registered(bed.driver_name().into(), socket);
+        manager.driver_registered(bed.driver_name().into(), socket.to_owned());
         manager.sources_ready();
         manager.wait_idle(LIMIT).await?;
         Ok(Self { api, manager })

@@ -35,11 +35,21 @@ pub(crate) struct Round {
     pub(crate) cpu: Duration,
 }
 
-/// What is measured, as one word: `WHO/DRIVER/STYLE/PODS/VOLUMES/KIND`.
+/// What is around the manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Around {
+    /// Nothing: it is in this process, and calls the driver itself.
+    Nothing,
+    /// The recorder and the proxy, all in this process.
+    Recorder,
+    /// All that a case has: it is in a process of its own, beside the controllers.
+    Case,
+}
+
+/// What is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arm {
-    /// Whether recorder and proxy are there, and the manager is a process of its own.
-    pub(crate) witnessed: bool,
+    pub(crate) around: Around,
     /// Whether system calls are counted, and not times measured.
     pub(crate) counted: bool,
     pub(crate) driver: Driver,
@@ -67,6 +77,22 @@ pub(crate) struct Times {
     pub(crate) calls: Option<(f64, f64)>,
 }
 
+impl Around {
+    const ALL: [Self; 3] = [Self::Nothing, Self::Recorder, Self::Case];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Nothing => "alone",
+            Self::Recorder => "recorder",
+            Self::Case => "case",
+        }
+    }
+
+    fn is_recorded(self) -> bool {
+        self != Self::Nothing
+    }
+}
+
 impl Arm {
     /// Measures in a process of its own, with so many rounds.
     pub(crate) fn run(&self, rounds: usize) -> Result<Times> {
@@ -76,7 +102,7 @@ impl Arm {
             Driver::Peer(manifest) => manifest.clone(),
         };
         let words = [
-            if self.witnessed { "witnessed" } else { "alone" }.to_owned(),
+            self.around.word().to_owned(),
             if self.counted { "counted" } else { "timed" }.to_owned(),
             if self.style == ClientStyle::Lean { "lean" } else { "kubelet" }.to_owned(),
             self.load.pods.to_string(),
@@ -94,7 +120,7 @@ impl Arm {
 
     /// The measurement that the words of this process name, with its number of rounds.
     pub(crate) fn of(words: &[&str]) -> Option<(Self, usize)> {
-        let [who, what, style, pods, volumes, kind, rounds, driver] = words else { return None };
+        let [around, what, style, pods, volumes, kind, rounds, driver] = words else { return None };
         let load = Load { pods: pods.parse().ok()?, volumes: volumes.parse().ok()?, block: *kind == "block" };
         let driver = match *driver {
             "null" => Driver::Null,
@@ -102,8 +128,8 @@ impl Arm {
             manifest => Driver::Peer(manifest.to_owned()),
         };
         let style = if *style == "lean" { ClientStyle::Lean } else { ClientStyle::Kubelet };
-        let (witnessed, counted) = (*who == "witnessed", *what == "counted");
-        Some((Self { witnessed, counted, driver, style, load }, rounds.parse().ok()?))
+        let around = Around::ALL.into_iter().find(|one| one.word() == *around)?;
+        Some((Self { around, counted: *what == "counted", driver, style, load }, rounds.parse().ok()?))
     }
 
     /// Measures in this process, and prints the times.
@@ -136,22 +162,23 @@ impl Arm {
             bed.provisioner.provision(&VolumeRequest { block: self.load.block, ..request }).await?;
         }
         // The first pods have their volumes formatted, and fill caches on all sides.
-        witnessed_round(&bed.node, self.load, 0).await?;
+        node_round(&bed.node, self.load, 0).await?;
         let seen = bed.journal.trace().len();
-        witnessed_round(&bed.node, self.load, 1).await?;
+        node_round(&bed.node, self.load, 1).await?;
         let socket = bed.driver().lock().await.socket().to_owned();
         let bare = match self.load.block {
             // What the manager itself does for a device is no part of a bare loop.
             true => None,
             false => Some(Bare::of(&bed.journal.trace()[seen..], &socket, self.style)?),
         };
-        let alone = match self.witnessed {
-            true => None,
-            false => Some(Alone::in_place_of_node(&bed, self.style).await?),
+        let alone = match self.around {
+            Around::Nothing => Some(Alone::in_place_of_node(&bed, self.style, &socket).await?),
+            Around::Recorder => Some(Alone::in_place_of_node(&bed, self.style, bed.proxy().socket()).await?),
+            Around::Case => None,
         };
         let round = async |number: usize| match &alone {
             Some(alone) => alone.round(&self.load, number).await,
-            None => witnessed_round(&bed.node, self.load, number).await,
+            None => node_round(&bed.node, self.load, number).await,
         };
         let pods = sandbox.layout().root().join("pods");
         // The first round of each is not counted.
@@ -186,13 +213,13 @@ impl Arm {
     async fn put_up(&self, sandbox: &Sandbox, manifest: Manifest, logs: &Path) -> Result<Testbed> {
         let layout = sandbox.layout();
         // Without the recorder the kernel sends no notifications, which cost time by themselves.
-        let witness = match self.witnessed {
+        let witness = match self.around.is_recorded() {
             true => Some(Box::new(MountWatch::start()?) as Box<dyn harness::journal::Witness>),
             false => None,
         };
         let journal = Journal::new(Symbols::new(layout.clone()), witness);
         let builder = Testbed::builder(journal, layout, manifest, logs.to_owned());
-        if self.witnessed {
+        if self.around == Around::Case {
             return Ok(builder.put_up().await?);
         }
         let surroundings = builder.surround().await?;
@@ -246,7 +273,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// Pods in and out on the node of a testbed, with everything around it. Its CPU time is that of another process.
-async fn witnessed_round(node: &Node, load: Load, number: usize) -> Result<Round> {
+async fn node_round(node: &Node, load: Load, number: usize) -> Result<Round> {
     let pods = load.pods(number);
     let names: Vec<String> = pods.iter().map(|pod| pod.meta.name.clone()).collect();
     let begin = Instant::now();

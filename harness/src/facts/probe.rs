@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use oci_spec::runtime::Spec;
 
 use super::{Absence, Fact};
-use crate::cgroup::{Cgroup, Limits};
+use crate::cgroup::{self, Cgroup, Limits};
 use crate::container::{self, DeviceGroup};
 use crate::guard::Guard;
 use crate::kernel_log::KernelLog;
@@ -264,12 +264,25 @@ fn device_mapper() -> Answer {
     }
 }
 
+fn group_name() -> String {
+    format!("volproof-probe-{}", std::process::id())
+}
+
+fn device_group_name() -> String {
+    format!("volproof-probe-devices-{}", std::process::id())
+}
+
+/// Each place at which this process may make a control group for a moment.
+pub(super) fn groups() -> Vec<PathBuf> {
+    [group_name(), device_group_name()].iter().flat_map(|name| cgroup::everywhere(name)).collect()
+}
+
 fn limits() -> Answer {
     if !is_root() {
         return absent("limits on a driver's processes and memory need root", "run it with sudo");
     }
     let limits = Limits { tasks: 16, memory: 64 << 20 };
-    let made = Cgroup::create(&format!("volproof-probe-{}", std::process::id()), limits);
+    let made = Cgroup::create(&group_name(), limits);
     match made {
         Ok(cgroup) => cgroup.close().or_else(|error| absent(with_cause(&error), "")),
         Err(error) => absent(
@@ -283,8 +296,8 @@ fn device_rules() -> Answer {
     if !is_root() {
         return absent("limits on the devices of a container need root", "run it with sudo");
     }
-    let name = format!("volproof-probe-devices-{}", std::process::id());
-    let made = container::device_group(&name).and_then(|path| DeviceGroup::create(&path, &Spec::default()));
+    let made = container::device_group(&device_group_name())
+        .and_then(|path| DeviceGroup::create(&path, &Spec::default()));
     match made {
         Ok(group) => group.close().or_else(|error| absent(with_cause(&error), "")),
         Err(error) => absent(

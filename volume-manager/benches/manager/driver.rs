@@ -10,7 +10,7 @@ use csi_proto::v1::{self, NodeServiceCapability};
 use host::errno::Errno;
 use host::fake::FakeKernel;
 use testing::pipe;
-use tonic::transport::{Channel, Server};
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
@@ -101,7 +101,7 @@ impl Node for Driver {
 #[async_trait]
 impl Dialer for Driver {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let (pipe, _) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
+        let (pipe, _) = pipe::serve(NodeServer::new(self.clone()));
         pipe.channel(endpoint).await
     }
 }

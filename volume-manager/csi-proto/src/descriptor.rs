@@ -1,5 +1,6 @@
 //! Reflection on the contracts: methods, and fields that are secret. Touches nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, MethodDescriptor, Value};
@@ -14,6 +15,16 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 static CSI_SECRET: LazyLock<ExtensionDescriptor> =
     LazyLock::new(|| POOL.get_extension_by_name("csi.v1.csi_secret").expect("csi.proto declares it"));
 
+/// The methods by their names: no two of the contracts share one.
+static METHODS: LazyLock<HashMap<String, MethodDescriptor>> = LazyLock::new(|| {
+    let methods = POOL.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    methods.map(|method| (method.name().to_owned(), method)).collect()
+});
+
+/// The full names of the secret fields: to read the options of a field takes longer than to decode a message.
+static SECRET_FIELDS: LazyLock<HashSet<String>> =
+    LazyLock::new(|| secret_fields().map(|field| field.full_name().to_owned()).collect());
+
 /// All descriptors of both contracts.
 pub fn pool() -> &'static DescriptorPool {
     &POOL
@@ -21,14 +32,13 @@ pub fn pool() -> &'static DescriptorPool {
 
 /// The method of a path such as `/csi.v1.Node/NodeStageVolume`.
 ///
-/// The leading slash may be absent, and so may the service: no two methods of the contracts share a name.
+/// The leading slash may be absent, and so may the service.
 pub fn method(path: &str) -> Option<MethodDescriptor> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let (service, name) = path.rsplit_once('/').map_or((None, path), |(service, name)| (Some(service), name));
-    POOL.services()
-        .filter(|candidate| service.is_none_or(|wanted| candidate.full_name() == wanted))
-        .flat_map(|candidate| candidate.methods().collect::<Vec<_>>())
-        .find(|candidate| candidate.name() == name)
+    let found = METHODS.get(name)?;
+    let is_wanted = service.is_none_or(|wanted| found.parent_service().full_name() == wanted);
+    is_wanted.then(|| found.clone())
 }
 
 /// The path of a method, from its bare name.
@@ -39,10 +49,12 @@ pub fn path(name: &str) -> Option<String> {
 
 /// Whether the contract marks the field as secret (`csi_secret`).
 pub fn is_secret(field: &FieldDescriptor) -> bool {
-    field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true)
+    SECRET_FIELDS.contains(field.full_name())
 }
 
 /// Every field that the contract marks as secret.
 pub fn secret_fields() -> impl Iterator<Item = FieldDescriptor> {
-    POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()).filter(is_secret)
+    let is_marked =
+        |field: &FieldDescriptor| field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true);
+    POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()).filter(is_marked)
 }

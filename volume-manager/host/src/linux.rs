@@ -240,8 +240,14 @@ impl Host for LinuxHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let (own, bytes) = (self.fence.own_place_of_file(path), bytes.to_owned());
-        self.change(path, own, move |path, place| file::write_file(path, place, &bytes, mode)).await
+        if let Some(opened) = self.fence.open_or_make_own(path, file::WRITE, file::permissions(mode)) {
+            return file::write_file(path, opened, bytes);
+        }
+        let bytes = bytes.to_owned();
+        self.change(path, None, move |path, place| {
+            file::write_file(path, place.and_then(|place| file::open_at(&place, file::WRITE, mode)), &bytes)
+        })
+        .await
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {

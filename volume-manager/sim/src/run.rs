@@ -252,11 +252,11 @@ async fn settle(world: &mut World) -> Vec<String> {
 
 fn outcome(world: &World, scenario: &Scenario, steps: &[Step], unfinished: Vec<String>) -> Outcome {
     let violations = world.trace.violations();
-    let trace = world.trace.lines();
     if violations.is_empty() && unfinished.is_empty() {
-        let simulated_ms = trace.last().map_or(0, |line| line.t_ms as u64);
-        return Outcome::Clean(Statistics { events: trace.len() as u64, simulated_ms });
+        let simulated_ms = world.trace.last_ms().unwrap_or_default() as u64;
+        return Outcome::Clean(Statistics { events: world.trace.len() as u64, simulated_ms });
     }
+    let trace = world.trace.lines();
     Outcome::Violated(Violated {
         scenario: scenario.clone(),
         steps: steps.to_vec(),

@@ -121,6 +121,11 @@ impl Trace {
         self.open().lines.len()
     }
 
+    /// The time of the last event.
+    pub(crate) fn last_ms(&self) -> Option<f64> {
+        self.open().lines.last().map(|line| line.t_ms)
+    }
+
     /// The lines so far.
     pub(crate) fn lines(&self) -> Vec<TraceLine> {
         self.open().lines.clone()

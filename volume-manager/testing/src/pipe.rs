@@ -1,23 +1,39 @@
 //! A connection in memory between a node and a driver.
 
+use std::convert::Infallible;
 use std::path::Path;
 
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use plugin_api::DialError;
 use tokio::io::DuplexStream;
 use tokio::task::AbortHandle;
-use tonic::transport::server::Router;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint};
+
+/// The bytes that are under way in one direction: a few calls.
+const ROOM: usize = 1 << 13;
 
 /// The node's end of a connection.
 #[derive(Debug)]
 pub struct Pipe(DuplexStream);
 
-/// Serves one connection, and returns its other end and the task that serves it.
-pub fn serve(server: Router) -> (Pipe, AbortHandle) {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-    let serving = tokio::spawn(server.serve_with_incoming(incoming));
+/// Serves one connection, and returns its other end and the task that serves it. A call is broken off when the task ends.
+pub fn serve<S>(service: S) -> (Pipe, AbortHandle)
+where
+    S: Service<http::Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let (ours, theirs) = tokio::io::duplex(ROOM);
+    let serving = tokio::spawn(async move {
+        let server = http2::Builder::new(TokioExecutor::new());
+        // The end of a connection does not matter: its calls are recorded one by one.
+        let _ = server.serve_connection(TokioIo::new(theirs), TowerToHyperService::new(service)).await;
+    });
     (Pipe(ours), serving.abort_handle())
 }
 

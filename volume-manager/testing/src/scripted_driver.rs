@@ -15,7 +15,7 @@ use csi_proto::v1::node_service_capability::{Rpc, Type};
 use csi_proto::v1::*;
 use plugin_api::{DialError, Dialer};
 use prost::Message;
-use tonic::transport::{Channel, Server};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::pipe;
@@ -205,7 +205,7 @@ impl Dialer for ScriptedDriver {
             }
             state.connections += 1;
         }
-        let (pipe, _) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
+        let (pipe, _) = pipe::serve(NodeServer::new(self.clone()));
         pipe.channel(endpoint).await
     }
 }

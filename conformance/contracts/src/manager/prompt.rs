@@ -31,9 +31,12 @@ pub(super) static OWN_BACK_OFF_ONLY: Rule = Rule {
     sentence: "an operation does not wait for the back-off of another one of its volume",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(NOT_ITS_BACK_OFF, "waited for another operation's back-off", |debt| {
-            debt.beside_a_failure
-        }))
+        Box::new(Prompt::new(
+            NOT_ITS_BACK_OFF,
+            Kind::ALL,
+            "waited for another operation's back-off",
+            |debt| debt.beside_a_failure,
+        ))
     }),
 };
 
@@ -42,9 +45,8 @@ pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
     sentence: "a volume that a pod wants and that nothing stands in the way of is worked on within a second",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "no operation was started for a volume that a pod wants", |debt| {
-            matches!(debt.owed, Owed::Mount { .. })
-        }))
+        let cause = "no operation was started for a volume that a pod wants";
+        Box::new(Prompt::new(AT_ONCE, &[Kind::Mount], cause, |_| true))
     }),
 };
 
@@ -53,9 +55,8 @@ pub(super) static MOUNTED_MEANWHILE: Rule = Rule {
     sentence: "a node that starts again mounts volumes while it does not know yet what it may undo",
     witnesses: &[Witness::Manager, Witness::Operations, Witness::Recovery, Witness::Api, Witness::Clock],
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "a mount waited until everything was known", |debt| {
-            debt.recovering && matches!(debt.owed, Owed::Mount { .. })
-        }))
+        let cause = "a mount waited until everything was known";
+        Box::new(Prompt::new(AT_ONCE, &[Kind::Mount], cause, |debt| debt.recovering))
     }),
 };
 
@@ -64,9 +65,8 @@ pub(super) static TAKEN_BACK_AT_ONCE: Rule = Rule {
     sentence: "a volume's unmount begins within a second of its pod's end, its unstaging of the last unmount",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "a volume that no pod wants was not torn down", |debt| {
-            !matches!(debt.owed, Owed::Mount { .. })
-        }))
+        let kinds = &[Kind::Unmount, Kind::Unstage];
+        Box::new(Prompt::new(AT_ONCE, kinds, "a volume that no pod wants was not torn down", |_| true))
     }),
 };
 
@@ -75,7 +75,7 @@ pub(super) static STUCK_ALONE: Rule = Rule {
     sentence: "what is stuck on one volume holds up nothing on another",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "waited while another volume was stuck", |debt| {
+        Box::new(Prompt::new(AT_ONCE, Kind::ALL, "waited while another volume was stuck", |debt| {
             debt.beside_a_stuck_one
         }))
     }),
@@ -119,6 +119,18 @@ enum Owed {
     Unstage { volume: String },
 }
 
+/// A kind of debt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Mount,
+    Unmount,
+    Unstage,
+}
+
+impl Kind {
+    const ALL: &[Self] = &[Self::Mount, Self::Unmount, Self::Unstage];
+}
+
 impl Owed {
     fn volume(&self) -> &str {
         match self {
@@ -128,8 +140,7 @@ impl Owed {
 }
 
 /// The debt of an operation with its circumstances.
-struct Debt<'a> {
-    owed: &'a Owed,
+struct Debt {
     /// Another operation of its volume has failed and was not done since.
     beside_a_failure: bool,
     /// An operation of another volume has been running all the time.
@@ -144,8 +155,10 @@ type Named = (OperationName, String, String);
 /// The operations that are due, since when, and what holds them up.
 struct Prompt {
     limit: f64,
+    /// The kinds of debts that it looks for.
+    kinds: &'static [Kind],
     cause: &'static str,
-    concerns: fn(&Debt<'_>) -> bool,
+    concerns: fn(&Debt) -> bool,
     /// When the last event was.
     now: f64,
     since: BTreeMap<Owed, f64>,
@@ -174,9 +187,10 @@ struct Knowledge {
 }
 
 impl Prompt {
-    fn new(limit: f64, cause: &'static str, concerns: fn(&Debt<'_>) -> bool) -> Self {
+    fn new(limit: f64, kinds: &'static [Kind], cause: &'static str, concerns: fn(&Debt) -> bool) -> Self {
         Self {
             limit,
+            kinds,
             cause,
             concerns,
             now: 0.0,
@@ -233,7 +247,6 @@ impl Prompt {
             let since = *self.since.entry(debt.clone()).or_insert(self.now);
             let beside = |(_, volume, _): &Named| volume == debt.volume();
             let known = Debt {
-                owed: &debt,
                 beside_a_failure: self.failed.iter().any(beside),
                 beside_a_stuck_one: self
                     .running
@@ -256,73 +269,80 @@ impl Prompt {
     /// Everything that could be begun with the books as they are.
     fn owed(&self, books: &Books) -> BTreeSet<Owed> {
         let mut owed = BTreeSet::new();
-        for (pod, volume) in books.actual.keys().filter_map(|key| pod_and_volume(key)) {
-            if self.owes_unmount(books, pod, volume) {
-                owed.insert(Owed::Unmount { pod: pod.to_owned(), volume: volume.to_owned() });
-            }
-        }
-        for key in books.actual.keys() {
-            if let Some(volume) = key.strip_prefix("volume ")
+        let looks_for = |kind| self.kinds.contains(&kind);
+        let undone = books.actual.keys().filter(|_| self.may_unmount);
+        for key in undone {
+            if let Some((pod, volume)) = pod_and_volume(key) {
+                if looks_for(Kind::Unmount) && self.owes_unmount(books, key, pod, volume) {
+                    owed.insert(Owed::Unmount { pod: pod.to_owned(), volume: volume.to_owned() });
+                }
+            } else if let Some(volume) = key.strip_prefix("volume ")
+                && looks_for(Kind::Unstage)
                 && self.owes_unstage(books, volume)
             {
                 owed.insert(Owed::Unstage { volume: volume.to_owned() });
             }
         }
-        for (pod, volume) in books.desired.keys().filter_map(|key| pod_and_volume(key)) {
-            if self.owes_mount(books, pod, volume) {
+        let wanted = books.desired.iter().filter(|_| self.begun && looks_for(Kind::Mount));
+        for (key, wanted) in wanted {
+            let Some((pod, volume)) = pod_and_volume(key) else { continue };
+            let is_mounted = books.actual.get(key).is_some_and(|state| state.starts_with("VolumeMounted"));
+            if !is_mounted && self.owes_mount(books, wanted, pod, volume) {
                 owed.insert(Owed::Mount { pod: pod.to_owned(), volume: volume.to_owned() });
             }
         }
         owed
     }
 
-    fn owes_unmount(&self, books: &Books, pod: &str, volume: &str) -> bool {
-        // Unmounts for other pods may run beside it.
-        let excluded = self.runs(volume, |name, of| !UNMOUNTS.contains(&name) || of == pod);
-        self.may_unmount
-            && self.gone.contains(pod)
-            && !books.desired.contains_key(&format!("pod {pod} {volume}"))
-            && !excluded
+    /// Whether the volume `key` is to be unmounted for a pod. Unmounts for other pods may run beside it.
+    fn owes_unmount(&self, books: &Books, key: &str, pod: &str, volume: &str) -> bool {
+        self.gone.contains(pod)
+            && !books.desired.contains_key(key)
+            && !self.runs(volume, |name, of| !UNMOUNTS.contains(&name) || of == pod)
             && !self.has_failed(volume, |name, of| UNMOUNTS.contains(&name) && of == pod)
     }
 
     fn owes_unstage(&self, books: &Books, volume: &str) -> bool {
-        let used = books.actual.keys().chain(books.desired.keys());
-        let used = used.filter_map(|key| pod_and_volume(key)).any(|(_, of)| of == volume);
+        let is_used = || {
+            let mut used =
+                books.actual.keys().chain(books.desired.keys()).filter_map(|key| pod_and_volume(key));
+            used.any(|(_, of)| of == volume)
+        };
         // A manager that found unidentified directories first asks the API for their volumes.
         let may_ask = books.life > 0 && books.slow_api;
-        self.may_unmount
-            && !may_ask
+        !may_ask
             && is_staged(books, volume)
-            && !used
+            && !is_used()
             && !self.runs(volume, |_, _| true)
             && !self.has_failed(volume, |name, _| UNSTAGES.contains(&name))
     }
 
-    fn owes_mount(&self, books: &Books, pod: &str, volume: &str) -> bool {
-        let mounted = books.actual.get(&format!("pod {pod} {volume}"));
+    /// Whether a volume that is not mounted is to be mounted for a pod.
+    fn owes_mount(&self, books: &Books, wanted: &str, pod: &str, volume: &str) -> bool {
         let csi = handle(volume);
         // The node's status counts once the manager has seen it.
-        let wanted = books.desired.get(&format!("pod {pod} {volume}"));
-        let is_reported_in_use = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
-        let ready = csi.is_none_or(|volume| {
+        let is_reported_in_use = !wanted.contains("reportedInUse=false");
+        let is_ready = |volume| {
             !must_be_attached(books, volume)
                 || (is_reported_in_use && is_in_use(books, volume) && self.knows_attached(books, volume))
-        });
-        // A volume for one pod waits until the earlier pod has left it, and its label with it.
-        let alone = csi.is_some_and(|volume| is_for_one_pod(books, volume));
-        let held = books.actual.keys().filter_map(|key| pod_and_volume(key));
-        let held = held.into_iter().any(|(other, of)| of == volume && other != pod);
-        // A volume that an earlier life staged with another label stays until volumes may be unmounted.
-        let left = !self.may_unmount && is_staged(books, volume);
-        let waits = alone && (held || left || self.has_failed(volume, |name, _| UNSTAGES.contains(&name)));
-        self.begun
-            && !self.ending.contains(pod)
-            && !mounted.is_some_and(|state| state.starts_with("VolumeMounted"))
-            && ready
-            && !waits
+        };
+        !self.ending.contains(pod)
             && !self.runs(volume, |_, _| true)
             && !self.has_failed(volume, |name, _| MOUNTS.contains(&name))
+            && csi.is_none_or(is_ready)
+            && !csi.is_some_and(|csi| self.waits_for_another_pod(books, csi, pod, volume))
+    }
+
+    /// Whether a volume for one pod still has an earlier pod, or its label. A volume that an earlier life staged with another
+    /// label stays until volumes may be unmounted.
+    fn waits_for_another_pod(&self, books: &Books, csi: &str, pod: &str, volume: &str) -> bool {
+        if !is_for_one_pod(books, csi) {
+            return false;
+        }
+        let mut held = books.actual.keys().filter_map(|key| pod_and_volume(key));
+        held.any(|(other, of)| of == volume && other != pod)
+            || (!self.may_unmount && is_staged(books, volume))
+            || self.has_failed(volume, |name, _| UNSTAGES.contains(&name))
     }
 
     fn runs(&self, volume: &str, which: impl Fn(OperationName, &str) -> bool) -> bool {

@@ -130,7 +130,7 @@ pub struct Books {
     /// Volumes that were taken by force from a node that was lost, and that it has not begun to use again.
     pub forced: BTreeSet<String>,
     /// The API objects that the trace has, by kind and name.
-    objects: BTreeMap<(ObjectKind, String), Value>,
+    objects: BTreeMap<ObjectKind, BTreeMap<String, Value>>,
     /// The UIDs of pods by their names, of those that are gone, too.
     pub uids: BTreeMap<String, String>,
     /// The number of lives of the node's process that have ended.

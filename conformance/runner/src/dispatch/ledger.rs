@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use harness::facts;
 use harness::janitor::{self, Janitor, Lifeline, Undone};
 use harness::ledger::{self, Entry, Run, RunDirectory};
 use harness::private;
@@ -65,6 +66,11 @@ impl Ledger {
     /// Whether this is the directory that [`Ledger::logs`] has made.
     pub fn is_own(&self, path: &Path) -> bool {
         ledger::is_own(path, self.run.id())
+    }
+
+    /// Records the groups of the look at the machine's abilities before they are made.
+    pub fn will_look(&self) -> anyhow::Result<()> {
+        Ok(self.run.ledger().record(&Entry::Cgroups { paths: facts::probed_groups() })?)
     }
 
     /// Records a socket in the ledger before it is made.

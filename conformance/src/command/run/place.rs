@@ -48,6 +48,7 @@ impl Place {
     /// Prepares a run whose cases have sandboxes on this machine.
     pub(super) async fn here(run: &Start<'_>) -> Result<Self, Exit> {
         let Start { flags, image, ledger, reports } = *run;
+        ledger.will_look()?;
         let facts = Facts::get();
         look::can_sandbox(facts)?;
         // The driver enters a group when it is asked. Not earlier, since the look at the machine makes groups for a moment.

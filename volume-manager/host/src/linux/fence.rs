@@ -19,9 +19,32 @@ struct Root {
     path: PathBuf,
     /// The path without links, once it was asked for.
     resolved: OnceLock<PathBuf>,
+    /// The directory, held open from the first look on.
+    directory: OnceLock<OwnedFd>,
 }
 
 impl Root {
+    /// The way to the root is the administrator's: it may have links.
+    fn directory(&self) -> Result<BorrowedFd<'_>, Errno> {
+        if self.directory.get().is_none() {
+            // Another thread that was faster has the same directory.
+            let _ = self.directory.set(rustix::fs::open(&self.path, DIRECTORY, Mode::empty())?);
+        }
+        self.directory.get().map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+
+    /// Opens a path below of which no part is a link or on another mount.
+    fn own(&self, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let directory = self.directory()?;
+        match own(directory, below, flags, mode) {
+            // Removed and made again since.
+            Err(Errno::NOENT) if rustix::fs::fstat(directory)?.st_nlink == 0 => {
+                own(rustix::fs::open(&self.path, DIRECTORY, Mode::empty())?, below, flags, mode)
+            }
+            other => other,
+        }
+    }
+
     fn resolved(&self) -> Option<&Path> {
         if self.resolved.get().is_none() {
             // Another thread that was faster has the same path.
@@ -33,18 +56,19 @@ impl Root {
 
 impl Fence {
     pub(super) fn around(root: &Path) -> Self {
-        Self(Some(Arc::new(Root { path: root.to_owned(), resolved: OnceLock::new() })))
+        let (resolved, directory) = Default::default();
+        Self(Some(Arc::new(Root { path: root.to_owned(), resolved, directory })))
     }
 
     /// The root and the rest of a path below it.
-    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
-        let root = self.0.as_deref()?.path.as_path();
-        Some((root, path.strip_prefix(root).ok()?))
+    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Root, &'a Path)> {
+        let root = self.0.as_deref()?;
+        Some((root, path.strip_prefix(&root.path).ok()?))
     }
 
     /// As [`Self::split`], for a path that is plainly below the root: without `..`, without a slash at its end, which
     /// follows a link, and not the root itself, which may be a mount.
-    fn split_below<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+    fn split_below<'a>(&'a self, path: &'a Path) -> Option<(&'a Root, &'a Path)> {
         let (root, below) = self.split(path)?;
         let bytes = |path: &'a Path| path.as_os_str().as_encoded_bytes();
         let is_plain = bytes(path).ends_with(bytes(below))
@@ -58,7 +82,7 @@ impl Fence {
         let (Some(directory), Some(name)) = (below.parent(), below.file_name()) else {
             return Ok(Place::plain(path));
         };
-        Ok(Place::named(walk(root, directory)?, name))
+        Ok(Place::named(walk(&root.path, directory)?, name))
     }
 
     /// As [`Self::place`], if no link and no mount is on the way from the root: no server of a volume is asked about a name
@@ -66,9 +90,7 @@ impl Fence {
     pub(super) fn own_place(&self, path: &Path) -> Option<Result<Place, Errno>> {
         let (root, below) = self.split_below(path)?;
         let (directory, name) = (below.parent()?, below.file_name()?);
-        answered(
-            own(&open_root(root).ok()?, directory, DIRECTORY).map(|directory| Place::named(directory, name)),
-        )
+        answered(root.own(directory, DIRECTORY, Mode::empty()).map(|directory| Place::named(directory, name)))
     }
 
     /// As [`Self::own_place`], if no mount is at `path` either.
@@ -77,28 +99,37 @@ impl Fence {
             Ok(place) => place,
             missing => return Some(missing),
         };
-        let there = own(place.directory(), &place.name, OFlags::PATH | OFlags::NOFOLLOW);
+        let there = own(place.directory(), &place.name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
         answered(there).map(|_| Ok(place))
     }
 
     /// Opens what is at `path`, if no link and no mount is on the way from the root, and none is there. ENOENT where it is
     /// missing. `None` for any other path, and where the kernel cannot tell or refuses.
     pub(super) fn open_own(&self, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
+        self.open_or_make_own(path, flags, Mode::empty())
+    }
+
+    /// As [`Self::open_own`], with the mode of a file that the flags let the kernel make.
+    pub(super) fn open_or_make_own(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Option<Result<OwnedFd, Errno>> {
         let (root, below) = self.split_below(path)?;
-        answered(own(&open_root(root).ok()?, below, flags))
+        answered(root.own(below, flags, mode))
     }
 
     /// Opens the deepest directory on the way to `path` that is there. `None` if a link or a mount is on the way, or what is
     /// no directory.
     pub(super) fn own_descent<'a>(&'a self, path: &'a Path) -> Option<Descent<'a>> {
         let (root, below) = self.split_below(path)?;
-        let root_directory = open_root(root).ok()?;
         let mut here = below;
         loop {
-            match own(&root_directory, here, DIRECTORY) {
+            match root.own(here, DIRECTORY, Mode::empty()) {
                 Ok(directory) => {
                     let missing = below.strip_prefix(here).ok()?;
-                    return Some(Descent { directory, path: root.join(here), missing });
+                    return Some(Descent { directory, path: root.path.join(here), missing });
                 }
                 Err(Errno::NOENT) => here = here.parent()?,
                 Err(_) => return None,
@@ -148,22 +179,17 @@ impl Descent<'_> {
                 Err(Errno::EXIST) => {}
                 Err(error) => return Some(Err(error)),
             }
-            self.directory = own(&self.directory, name.as_ref(), DIRECTORY).ok()?;
+            self.directory = own(&self.directory, name.as_ref(), DIRECTORY, Mode::empty()).ok()?;
         }
         Some(Ok(()))
     }
 }
 
-/// The way to the root is the administrator's: it may have links.
-fn open_root(root: &Path) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(root, DIRECTORY, Mode::empty())
-}
-
-/// Opens a path below the root of which no part is a link or on another mount.
-fn own(directory: impl AsFd, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+/// Opens a path below a directory of which no part is a link or on another mount.
+fn own(directory: impl AsFd, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let flags = flags | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, below, flags, Mode::empty(), STAY | ResolveFlags::NO_XDEV)
+    rustix::fs::openat2(directory, below, flags, mode, STAY | ResolveFlags::NO_XDEV)
 }
 
 /// The answers that leave no doubt.
@@ -202,7 +228,7 @@ const STAY: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 fn walk(root: &Path, below: &Path) -> Result<OwnedFd, Errno> {
-    let root = open_root(root)?;
+    let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
     if below.as_os_str().is_empty() {
         return Ok(root);
     }
@@ -261,6 +287,19 @@ mod tests {
             assert_eq!(fence.is_own(&root.join(path)), is_own, "{path}");
         }
         assert!(!Fence::default().is_own(&root.join("pods/a")), "no root is known");
+    }
+
+    #[test]
+    fn root_that_was_removed_and_made_again_is_found() {
+        let scratch = tree();
+        let root = scratch.path().join("pods");
+        let fence = Fence::around(&root);
+        let seen = || fence.open_own(&root.join("a"), OFlags::PATH).unwrap().map(drop);
+        assert_eq!(seen(), Ok(()));
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(seen(), Err(Errno::NOENT));
+        fs::create_dir_all(root.join("a")).unwrap();
+        assert_eq!(seen(), Ok(()));
     }
 
     #[test]

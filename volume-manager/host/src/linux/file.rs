@@ -54,7 +54,7 @@ pub(super) fn make_own_dir_all(fence: &Fence, path: &Path, mode: u32) -> Option<
     Some(made.map_err(|error| HostError::os(Action::MakeDir, path, error)))
 }
 
-fn permissions(mode: u32) -> Mode {
+pub(super) fn permissions(mode: u32) -> Mode {
     Mode::from_bits_retain(mode & 0o7777)
 }
 
@@ -119,9 +119,12 @@ const NO_WAITING: OFlags = OFlags::NONBLOCK;
 pub(super) fn read_file(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<Vec<u8>> {
     let read = || {
         let (file, length) = regular(opened?)?;
-        // With room to spare the end is found without another allocation.
-        let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 64);
-        file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize);
+        (&file).take(length.min(LARGEST + 1)).read_to_end(&mut bytes)?;
+        // A file of the kernel's own has more, or less, than its length says.
+        if bytes.is_empty() || (bytes.len() as u64) < length {
+            file.take(LARGEST + 1 - bytes.len() as u64).read_to_end(&mut bytes)?;
+        }
         if bytes.len() as u64 > LARGEST { Err(Errno::FBIG.into()) } else { Ok(bytes) }
     };
     read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
@@ -154,10 +157,13 @@ fn regular(opened: OwnedFd) -> Result<(File, u64), Errno> {
     }
 }
 
-pub(super) fn write_file(path: &Path, place: Result<Place, Errno>, bytes: &[u8], mode: u32) -> Result<()> {
+/// How a file is opened to write it.
+pub(super) const WRITE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::NOFOLLOW).union(NO_WAITING);
+
+pub(super) fn write_file(path: &Path, opened: Result<OwnedFd, Errno>, bytes: &[u8]) -> Result<()> {
     let write = || {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | NO_WAITING;
-        let (mut file, length) = regular(open_at(&place?, flags, mode)?)?;
+        let (mut file, length) = regular(opened?)?;
         if length > 0 {
             file.set_len(0)?;
         }
@@ -176,7 +182,7 @@ pub(super) fn create_file(path: &Path, place: Result<Place, Errno>, mode: u32) -
     Ok(())
 }
 
-fn open_at(place: &Place, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
+pub(super) fn open_at(place: &Place, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(place.directory(), &place.name, flags | OFlags::CLOEXEC, permissions(mode))
 }
 

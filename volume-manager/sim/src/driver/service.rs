@@ -8,7 +8,7 @@ use csi_proto::v1::NodeServiceCapability;
 use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability};
 use testing::pipe;
-use tonic::transport::{Channel, Server};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
@@ -111,7 +111,7 @@ impl Dialer for SimulatedDriver {
         if !self.open().up {
             return Err(pipe::refused(endpoint));
         }
-        let (pipe, serving) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
+        let (pipe, serving) = pipe::serve(NodeServer::new(self.clone()));
         {
             let mut inner = self.open();
             inner.tasks.retain(|task| !task.is_finished());

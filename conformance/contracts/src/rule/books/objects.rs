@@ -9,13 +9,13 @@ use crate::object::{ApiObject, Attachment, Claim, Node, PersistentVolume, Pod};
 impl Books {
     /// The object of a kind with this name, which is `namespace/name` for a kind with namespaces.
     pub fn object<'a, T: ApiObject<'a>>(&'a self, name: &str) -> Option<T> {
-        self.objects.get(&(T::KIND, name.to_owned())).map(T::of)
+        self.objects.get(&T::KIND)?.get(name).map(T::of)
     }
 
     /// All objects of a kind with their names.
     pub fn objects<'a, T: ApiObject<'a>>(&'a self) -> impl Iterator<Item = (&'a str, T)> {
-        let of_kind = self.objects.iter().filter(|((kind, _), _)| *kind == T::KIND);
-        of_kind.map(|((_, name), body)| (name.as_str(), T::of(body)))
+        let of_kind = self.objects.get(&T::KIND).into_iter().flatten();
+        of_kind.map(|(name, body)| (name.as_str(), T::of(body)))
     }
 
     /// The persistent volumes of a handle: more than one if their drivers differ.
@@ -58,9 +58,8 @@ impl Books {
             let handle = volume.map(|volume| volume.handle().to_owned());
             self.forced.extend(handle);
         }
-        let key = (change.kind, change.object.clone());
         if change.verb == Verb::Delete {
-            self.objects.remove(&key);
+            self.objects.entry(change.kind).or_default().remove(&change.object);
             return;
         }
         if let Some(volumes) = change.of::<Node>().and_then(Node::volumes_in_use) {
@@ -70,9 +69,10 @@ impl Books {
             let name = change.object.rsplit('/').next().unwrap_or(&change.object);
             self.uids.insert(name.to_owned(), uid.to_owned());
         }
-        match self.objects.get_mut(&key) {
+        let of_kind = self.objects.entry(change.kind).or_default();
+        match of_kind.get_mut(&change.object) {
             Some(known) => merge(known, &change.body),
-            None => _ = self.objects.insert(key, change.body.clone()),
+            None => _ = of_kind.insert(change.object.clone(), change.body.clone()),
         }
     }
 }
@@ -82,7 +82,10 @@ fn merge(known: &mut Value, change: &Value) {
     match (known, change) {
         (Value::Object(known), Value::Object(change)) => {
             for (field, value) in change {
-                merge(known.entry(field.clone()).or_insert(Value::Null), value);
+                match known.get_mut(field) {
+                    Some(known) => merge(known, value),
+                    None => _ = known.insert(field.clone(), value.clone()),
+                }
             }
         }
         (known, change) => *known = change.clone(),

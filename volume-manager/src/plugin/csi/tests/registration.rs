@@ -15,7 +15,8 @@ use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
 use plugin_api::{DialError, Dialer};
 use tokio::sync::mpsc;
-use tonic::transport::{Channel, Server};
+use tonic::service::Routes;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::Registration;
@@ -81,7 +82,7 @@ impl Dialer for ToyDialer {
         assert!(endpoint.ends_with("reg.sock"), "{}", endpoint.display());
         self.socket.hang_if_unanswered("dial").await;
         // The node service is served at the same socket, as a driver may do.
-        let server = Server::builder().add_service(RegistrationServer::new(self.socket.clone()));
+        let server = Routes::new(RegistrationServer::new(self.socket.clone()));
         let (pipe, _) = pipe::serve(server.add_service(NodeServer::new(self.driver.clone())));
         pipe.channel(endpoint).await
     }
