@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use csi_proto::json::JsonError;
+use serde_json::{Value, json};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
@@ -13,7 +15,24 @@ use tonic::{Extensions, Request, Response, Status};
 
 use super::codec::Raw;
 use super::connect;
-use super::unreadable::{LARGEST_ANSWER, explained, misread, unreachable, unreadable};
+use super::unreadable::{LARGEST_ANSWER, explained, read, unreachable, unreadable};
+
+/// What an answer says, beside its bytes.
+#[derive(Debug, Clone)]
+struct Read(Value);
+
+/// An answer as JSON; one of an unknown type by its size.
+pub(super) fn as_json(path: &str, answer: &Response<Bytes>) -> Value {
+    match answer.extensions().get::<Read>() {
+        Some(Read(json)) => json.clone(),
+        None => json_or_size(csi_proto::json::response(path, answer.get_ref()), answer.get_ref()),
+    }
+}
+
+/// A message of an unknown type is recorded by its size.
+pub(super) fn json_or_size(json: Result<Value, JsonError>, message: &[u8]) -> Value {
+    json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
+}
 
 /// The driver's sockets, each with the connection that is kept to it.
 #[derive(Debug)]
@@ -72,11 +91,12 @@ impl Upstream {
             return Err(unreachable(&self.socket, &error));
         }
         let request = Request::from_parts(metadata, Extensions::default(), message);
-        let answer = grpc.unary(request, path.clone(), Raw).await.map_err(|status| self.explain(status))?;
-        match misread(path.path(), answer.get_ref()) {
-            Some(status) => Err(status),
-            None => Ok(answer),
+        let mut answer =
+            grpc.unary(request, path.clone(), Raw).await.map_err(|status| self.explain(status))?;
+        if let Some(json) = read(path.path(), answer.get_ref())? {
+            answer.extensions_mut().insert(Read(json));
         }
+        Ok(answer)
     }
 
     /// Replaces a status that the client library made up by one that says what happened.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::clock::Instant;
 use bytes::Bytes;
 use contracts::rule::place::Place;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tonic::body::Body;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{Body as HttpBody, Service, http};
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
 use super::difference;
-use super::forward::Upstreams;
+use super::forward::{Upstreams, as_json, json_or_size};
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
 use super::unreadable::unreadable;
@@ -88,8 +88,8 @@ impl UnaryService<Bytes> for Call {
 impl Front {
     /// Remembers the secrets of a request. Returns the request without them.
     pub(super) fn confide(&self, path: &str, message: &[u8]) -> Value {
-        let json = json_or_size(csi_proto::json::request(path, message), message);
-        let secrets = csi_proto::json::secrets(path, message);
+        let (json, secrets) = csi_proto::json::request_and_secrets(path, message);
+        let json = json_or_size(json, message);
         if !secrets.is_empty() {
             let beside = json.to_string();
             secrets.iter().for_each(|(key, secret)| self.journal.masks().confide(key, secret, &beside));
@@ -157,9 +157,7 @@ impl Front {
         let mut compared = First::Same;
         if rule.duplicate {
             let first = std::mem::replace(&mut answer, self.forward(path, metadata, message).await);
-            let said = |answer: &Response<Bytes>| {
-                json_or_size(csi_proto::json::response(path.path(), answer.get_ref()), answer.get_ref())
-            };
+            let said = |answer: &Response<Bytes>| as_json(path.path(), answer);
             compared = match (first, &answer) {
                 (Err(status), _) => First::Failed(status.code()),
                 (Ok(first), Ok(second)) => match difference::describe(&said(&first), &said(second)) {
@@ -221,9 +219,7 @@ impl Front {
         let request = json_or_size(csi_proto::json::request(path.path(), &message), &message);
         ledger.before_call(method, &request, &message);
         let answer = self.upstreams.call(path, metadata, message).await;
-        let response = |bytes: &Response<Bytes>| {
-            json_or_size(csi_proto::json::response(path.path(), bytes.get_ref()), bytes.get_ref())
-        };
+        let response = |answer: &Response<Bytes>| as_json(path.path(), answer);
         let recorded = answer.as_ref().map(response).map_err(is_final);
         ledger.after_call(method, &request, recorded.as_ref().map_err(|is_final| *is_final));
         answer
@@ -265,8 +261,7 @@ impl Record<'_> {
         let injected = self.rule.take();
         let outcome = match answer {
             Ok(response) => {
-                let resp =
-                    json_or_size(csi_proto::json::response(path, response.get_ref()), response.get_ref());
+                let resp = as_json(path, response);
                 Outcome { code: "OK".to_owned(), resp, injected, ..Outcome::default() }
             }
             Err(status) => Outcome {
@@ -315,11 +310,6 @@ impl Drop for Record<'_> {
 
 /// The time by which a caller's clock may have started earlier than this one.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
-
-/// A message of an unknown type is recorded by its size.
-fn json_or_size(json: Result<Value, csi_proto::json::JsonError>, message: &[u8]) -> Value {
-    json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
-}
 
 /// The caller's deadline: `grpc-timeout` is at most eight digits and a unit.
 fn deadline(metadata: &MetadataMap) -> Option<Duration> {

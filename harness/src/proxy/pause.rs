@@ -152,11 +152,13 @@ impl Pauses {
     }
 
     /// An answer to `method` without the hidden fields.
-    pub(super) fn without_hidden(&self, method: &str, answer: Response<Bytes>) -> Response<Bytes> {
+    pub(super) fn without_hidden(&self, method: &str, mut answer: Response<Bytes>) -> Response<Bytes> {
         let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
         if method != "NodeGetCapabilities" || hidden.is_empty() {
             return answer;
         }
+        // They say what the message said before.
+        answer.extensions_mut().clear();
         answer.map(|message| match NodeGetCapabilitiesResponse::decode(message.clone()) {
             Ok(mut response) => {
                 response.capabilities.retain(|capability| match &capability.r#type {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use contracts::event::Unreadable;
 use csi_proto::json::JsonError;
+use serde_json::Value;
 use tonic::{Code, Status};
 
 /// The largest answer that is read: gRPC's default, as for the kubelet and the controllers of a cluster.
@@ -109,19 +110,22 @@ pub(crate) fn explained(found: Status) -> Status {
     found
 }
 
-/// The status in place of an OK answer whose bytes are not the response message of the call.
-pub(super) fn misread(path: &str, bytes: &[u8]) -> Option<Status> {
+/// An OK answer as JSON; `None` for a method that CSI does not have.
+///
+/// # Errors
+/// The status in its place, if its bytes are not the response message of the call.
+pub(super) fn read(path: &str, bytes: &[u8]) -> Result<Option<Value>, Status> {
     match csi_proto::json::response(path, bytes) {
-        Err(JsonError::Decode { message, source }) => {
-            Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
-        }
-        // A time that no client can read, such as one with milliseconds for seconds.
-        Err(JsonError::Serialize { message, source }) => {
-            Some(status(Unreadable::NoMessage, &format!("no `{message}` ({source})")))
-        }
-        // Good messages, and methods that CSI does not have, pass unchanged.
-        _ => None,
+        Ok(answer) => Ok(Some(answer)),
+        // Serialize: a time that no client can read, such as one with milliseconds for seconds.
+        Err(JsonError::Decode { message, source }) => Err(no_message(&message, &source)),
+        Err(JsonError::Serialize { message, source }) => Err(no_message(&message, &source)),
+        Err(_) => Ok(None),
     }
+}
+
+fn no_message(message: &str, source: &dyn Error) -> Status {
+    status(Unreadable::NoMessage, &format!("no `{message}` ({source})"))
 }
 
 /// The last error in the chain of a status's causes; empty if it has none.
@@ -173,16 +177,16 @@ mod tests {
 
     #[test]
     fn response_must_decode_as_the_message_of_its_call() {
+        let defect = |path: &str, bytes: &[u8]| read(path, bytes).as_ref().err().and_then(unreadable);
         let create = "/csi.v1.Controller/CreateVolume";
-        assert!(misread(create, &[]).is_none());
+        assert!(read(create, &[]).is_ok_and(|answer| answer.is_some()));
         // An invalid protobuf tag, and a number in the field of the volume.
         for wrong in [&[0xff][..], &[0x08, 0x01]] {
-            assert_eq!(misread(create, wrong).as_ref().and_then(unreadable), Some(Unreadable::NoMessage));
+            assert_eq!(defect(create, wrong), Some(Unreadable::NoMessage));
         }
-        assert!(misread("/other.Service/Call", &[0xff]).is_none());
+        assert!(read("/other.Service/Call", &[0xff]).is_ok_and(|answer| answer.is_none()));
         // A snapshot of the year 49,500.
         let late = [0x0a, 0x09, 0x22, 0x07, 0x08, 0x80, 0xb0, 0xde, 0xf7, 0xd3, 0x2b];
-        let taken = misread("/csi.v1.Controller/CreateSnapshot", &late);
-        assert_eq!(taken.as_ref().and_then(unreadable), Some(Unreadable::NoMessage));
+        assert_eq!(defect("/csi.v1.Controller/CreateSnapshot", &late), Some(Unreadable::NoMessage));
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use prost::Message;
-use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, SerializeOptions, Value};
+use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, SerializeOptions, Value};
 
 use crate::descriptor;
 
@@ -72,19 +72,25 @@ pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonErr
     convert(&find(method)?.output(), bytes)
 }
 
-/// The secrets in a request of `method`, each with its key: the values of fields marked as secret, and every service
-/// account token. Empty for a method that no contract has, and for bytes that are not its request.
-pub fn secrets(method: &str, bytes: &[u8]) -> Vec<(String, String)> {
-    let Ok(method) = find(method) else { return Vec::new() };
-    let Ok(message) = DynamicMessage::decode(method.input(), bytes) else { return Vec::new() };
-    let mut found = Vec::new();
-    for (field, value) in message.fields() {
-        collect(field.name(), value, descriptor::is_secret(&field), &mut found);
-    }
-    found
+/// The request of `method` as [`request`] has it, and its secrets, each with its key: the values of fields marked as secret,
+/// and every service account token.
+pub fn request_and_secrets(
+    method: &str,
+    bytes: &[u8],
+) -> (Result<serde_json::Value, JsonError>, Vec<Secret>) {
+    let mut secrets = Vec::new();
+    let message = find(method).and_then(|method| decode(&method.input(), bytes)).inspect(|message| {
+        for (field, value) in message.fields() {
+            collect(field.name(), value, descriptor::is_secret(&field), &mut secrets);
+        }
+    });
+    (message.and_then(masked), secrets)
 }
 
-fn collect(key: &str, value: &Value, secret: bool, found: &mut Vec<(String, String)>) {
+/// A secret with its key.
+pub type Secret = (String, String);
+
+fn collect(key: &str, value: &Value, secret: bool, found: &mut Vec<Secret>) {
     match value {
         Value::Message(message) => {
             for (field, value) in message.fields() {
@@ -105,7 +111,7 @@ fn collect(key: &str, value: &Value, secret: bool, found: &mut Vec<(String, Stri
 }
 
 /// The tokens in `{"audience": {"token": "…", "expirationTimestamp": "…"}}`; all of the text if it is anything else.
-fn tokens(text: &str) -> Vec<(String, String)> {
+fn tokens(text: &str) -> Vec<Secret> {
     let parsed: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(text).ok();
     let tokens =
         parsed.iter().flat_map(serde_json::Map::values).filter_map(|entry| entry.get("token")?.as_str());
@@ -140,12 +146,19 @@ fn find(method: &str) -> Result<prost_reflect::MethodDescriptor, JsonError> {
 }
 
 fn convert(kind: &MessageDescriptor, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
-    let mut message = DynamicMessage::decode(kind.clone(), bytes)
-        .map_err(|source| JsonError::Decode { message: kind.full_name().to_owned(), source })?;
+    masked(decode(kind, bytes)?)
+}
+
+fn decode(kind: &MessageDescriptor, bytes: &[u8]) -> Result<DynamicMessage, JsonError> {
+    DynamicMessage::decode(kind.clone(), bytes)
+        .map_err(|source| JsonError::Decode { message: kind.full_name().to_owned(), source })
+}
+
+fn masked(mut message: DynamicMessage) -> Result<serde_json::Value, JsonError> {
     mask(&mut message);
-    message
-        .serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())
-        .map_err(|source| JsonError::Serialize { message: kind.full_name().to_owned(), source })
+    message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).map_err(
+        |source| JsonError::Serialize { message: message.descriptor().full_name().to_owned(), source },
+    )
 }
 
 fn mask(message: &mut DynamicMessage) {
@@ -181,11 +194,13 @@ mod tests {
         });
         let bytes = encode("NodePublishVolume", json).unwrap();
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let mut found = secrets("/csi.v1.Node/NodePublishVolume", &bytes);
+        let (shown, mut found) = request_and_secrets("/csi.v1.Node/NodePublishVolume", &bytes);
+        assert_eq!(shown.unwrap(), request("NodePublishVolume", &bytes).unwrap());
         found.sort();
         assert_eq!(found, [pair(TOKENS_KEY, "t-1"), pair(TOKENS_KEY, "t-2"), pair("password", "hunter2")]);
-        assert_eq!(secrets("NodePublishVolume", b"\xff"), []);
-        assert_eq!(secrets("NoSuchCall", &bytes), []);
+        let without = |method: &str, bytes: &[u8]| request_and_secrets(method, bytes).0.unwrap_err();
+        assert!(matches!(without("NodePublishVolume", b"\xff"), JsonError::Decode { .. }));
+        assert!(matches!(without("NoSuchCall", &bytes), JsonError::UnknownMethod { .. }));
     }
 
     #[test]
