@@ -24,6 +24,7 @@ mod own;
 mod report;
 mod state;
 mod story;
+mod things;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,13 +41,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub use announced::{Announced, Announcements};
-pub use around::{Appeared, Thing};
+pub use around::Appeared;
 pub use behind::LoopsBehind;
 pub use claims::Claiming;
 pub use kept::Limits;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};
+pub use things::Thing;
 
 use crate::Layout;
 use crate::masks::Masks;
@@ -147,6 +149,7 @@ impl Journal {
             announcements: None,
             own: Own::default(),
             flights: BTreeMap::new(),
+            things: None,
             unexplained: Unexplained::recording(&symbols.root().to_string_lossy()),
             node_is_dead: false,
             is_by_hand: false,

@@ -14,8 +14,8 @@ use contracts::event::{Event, Touch, Touched, TraceLine};
 use rustix::fs::FileType;
 use serde_json::Value;
 
+use super::things::Things;
 use crate::listing::{Listed, list};
-use crate::loop_device::table;
 
 /// The node's record of a volume: the one file beside the path of a call whose content is looked at.
 const RECORD: &str = "vol_data.json";
@@ -32,7 +32,7 @@ pub(super) struct Around {
     above: Vec<PathBuf>,
     /// The existing ones among them.
     directories: Vec<PathBuf>,
-    things: BTreeSet<Thing>,
+    things: Things,
 }
 
 /// What a call is, as far as it matters to what lies at its path afterwards.
@@ -68,14 +68,6 @@ struct Entry {
     written: Option<(u64, i64, i64)>,
 }
 
-/// Something of the machine that a call can leave behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Thing {
-    /// An attachment of a loop device: its number, and the sequence that distinguishes it from others.
-    Loop(u32, Option<u64>),
-    Process(i32),
-}
-
 /// The call during which something appeared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appeared {
@@ -91,7 +83,7 @@ impl Around {
         self.lines
     }
 
-    pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others) -> Self {
+    pub(super) fn look(path: &Path, root: &Path, lines: usize, others: Others, things: Things) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
         let above = path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root);
         let (mut no_links, mut directories) = (Vec::new(), Vec::new());
@@ -102,7 +94,7 @@ impl Around {
                 directories.extend(found.is_ok().then(|| above.to_owned()));
             }
         }
-        Self { path: path.to_owned(), lines, others, entries, above: no_links, directories, things: things() }
+        Self { path: path.to_owned(), lines, others, entries, above: no_links, directories, things }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -220,9 +212,9 @@ impl Around {
             .any(|named| self.path == Path::new(named))
     }
 
-    /// The loop devices and processes that were not there.
-    pub(super) fn appeared(&self) -> BTreeSet<Thing> {
-        things().difference(&self.things).copied().collect()
+    /// The loop devices and processes that were there.
+    pub(super) fn things(&self) -> &Things {
+        &self.things
     }
 }
 
@@ -266,14 +258,6 @@ fn entries(directory: &Path) -> BTreeMap<OsString, Entry> {
     list(directory).into_iter().map(entry).collect()
 }
 
-fn things() -> BTreeSet<Thing> {
-    let pids = list(Path::new("/proc")).into_iter();
-    let pids = pids.filter_map(|entry| entry.name.to_str()?.parse().ok());
-    let loops = table::numbers_with_content().into_iter();
-    let loops = loops.map(|number| Thing::Loop(number, table::sequence(number)));
-    loops.chain(pids.map(Thing::Process)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -315,7 +299,7 @@ mod tests {
             made: &mut BTreeSet<PathBuf>,
             act: impl FnOnce(),
         ) -> Vec<(Touch, bool)> {
-            let around = Around::look(&self.target(), self.root(), 0, Others::None);
+            let around = Around::look(&self.target(), self.root(), 0, Others::None, Things::now(None));
             act();
             self.touched(&around, method, serde_json::json!({ "targetPath": self.target() }), made)
         }
@@ -348,7 +332,7 @@ mod tests {
     fn target_of_a_raw_device_is_a_device() {
         let ground = Ground::new();
         let publish = |act: &dyn Fn()| {
-            let around = Around::look(&ground.target(), ground.root(), 0, Others::None);
+            let around = Around::look(&ground.target(), ground.root(), 0, Others::None, Things::now(None));
             act();
             let block =
                 serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
@@ -382,7 +366,7 @@ mod tests {
     #[test]
     fn wrong_kind_at_the_target_is_in_the_way() {
         let ground = Ground::new();
-        let look = || Around::look(&ground.target(), ground.root(), 0, Others::None);
+        let look = || Around::look(&ground.target(), ground.root(), 0, Others::None, Things::now(None));
         let publish = "NodePublishVolume";
         assert_eq!(look().in_the_way(publish, false), None);
         fs::write(ground.target(), "").unwrap();
@@ -453,7 +437,7 @@ mod tests {
     #[test]
     fn change_by_the_node_or_a_case_is_not_the_drivers() {
         let ground = Ground::new();
-        let around = Around::look(&ground.target(), ground.root(), 0, Others::None);
+        let around = Around::look(&ground.target(), ground.root(), 0, Others::None, Things::now(None));
         fs::remove_file(ground.record()).unwrap();
         let effect = contracts::event::Effect {
             effect: contracts::event::EffectKind::Remove,
@@ -477,7 +461,7 @@ mod tests {
         fs::create_dir(ground.target()).unwrap();
         let mut made = BTreeSet::from([ground.target()]);
         let mut kept = |others, path: &Path| {
-            let around = Around::look(&ground.target(), ground.root(), 0, others);
+            let around = Around::look(&ground.target(), ground.root(), 0, others, Things::now(None));
             let req = serde_json::json!({ "targetPath": path });
             let start = contracts::event::RpcStart {
                 id: 2,

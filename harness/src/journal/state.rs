@@ -14,11 +14,12 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::announced::{Announced, Announcements};
-use super::around::{Appeared, Around, Asked, Others, Thing};
+use super::around::{Appeared, Around, Asked, Others};
 use super::in_the_way::InTheWay;
 use super::kept::Kept;
 use super::kernel::Kernel;
 use super::own::{self, Own};
+use super::things::{Thing, Things};
 use super::{Announcement, Teller, confirm};
 use crate::loop_device::table;
 use crate::masks::Masks;
@@ -40,6 +41,8 @@ pub(super) struct State {
     pub(super) announcements: Option<Box<dyn Announcements>>,
     pub(super) own: Own,
     pub(super) flights: BTreeMap<u64, Flight>,
+    /// The loop devices and processes at the last look.
+    pub(super) things: Option<Things>,
     pub(super) unexplained: Unexplained,
     /// It was killed, or has ended, and was not started since.
     pub(super) node_is_dead: bool,
@@ -232,12 +235,17 @@ impl State {
     }
 
     /// Looks around the path of a call that may change mounts, if it is one of the node's.
-    pub(super) fn look_around(&self, flight: &Flight) -> Option<Around> {
+    pub(super) fn look_around(&mut self, flight: &Flight) -> Option<Around> {
         let work = flight.work.first()?;
         let path = Path::new(&work.path);
         let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
-        let root = self.symbols.root();
-        is_the_nodes.then(|| Around::look(path, root, self.length(), self.others_at(&work.path)))
+        if !is_the_nodes {
+            return None;
+        }
+        let things = Things::now(self.things.as_ref());
+        self.things = Some(things.clone());
+        let (root, others) = (self.symbols.root(), self.others_at(&work.path));
+        Some(Around::look(path, root, self.length(), others, things))
     }
 
     /// The calls under way, beside one at this path.
@@ -252,13 +260,15 @@ impl State {
 
     pub(super) fn note_appeared(&mut self, flight: &Flight) {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return };
-        for thing in around.appeared() {
+        let things = Things::now(Some(around.things()));
+        for thing in things.since(around.things()) {
             if let Thing::Loop(number, _) = thing {
                 self.gathered.backings.extend(table::read(number).map(|bound| bound.backing));
             }
             let call = || Appeared { method: flight.method.clone(), volume: work.volume.clone() };
             self.gathered.appeared.entry(thing).or_insert_with(call);
         }
+        self.things = Some(things);
     }
 
     /// The touched paths around a call that has ended; `changed` are the changes of the node's own entries meanwhile.

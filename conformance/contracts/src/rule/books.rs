@@ -385,8 +385,14 @@ impl Books {
             // The event names the device; the file that it held open is in the books only.
             EffectKind::Unlock => self.locks.retain(|file, device| *file != path && *device != path),
             EffectKind::Rmdir | EffectKind::Remove | EffectKind::Unlink => {
+                self.entries.remove(&path);
                 let below = format!("{path}/");
-                self.entries.retain(|entry, _| *entry != path && !entry.starts_with(&below));
+                while let Some((entry, _)) = self.entries.range(below.clone()..).next()
+                    && entry.starts_with(&below)
+                {
+                    let entry = entry.clone();
+                    self.entries.remove(&entry);
+                }
             }
             EffectKind::Rename => {
                 if let (Some(entry), Some(to)) = (self.entries.remove(&path), effect.fields.get("to")) {

@@ -39,8 +39,11 @@ pub struct Of<'a> {
 impl<'a> Place<'a> {
     /// Parses a path; `None` if the manager gives no such path to a call.
     pub fn of(path: &'a str) -> Option<Place<'a>> {
-        let parts: Vec<&str> = path.rsplitn(7, '/').collect();
-        match parts.as_slice() {
+        let (mut parts, mut length) = ([""; 7], 0);
+        for (at, part) in path.rsplitn(7, '/').enumerate() {
+            (parts[at], length) = (part, at + 1);
+        }
+        match &parts[..length] {
             ["mount", inner, plugin, "volumes", pod, "pods", root] if *plugin == CSI => {
                 Some(Place::Target(Of { root, pod, inner }))
             }
