@@ -160,8 +160,8 @@ impl FaultFs {
             let _ = umount2(&target, MntFlags::MNT_FORCE);
             let _ = umount2(&target, MntFlags::MNT_DETACH);
         }
-        let ended = Deadline::after(START)
-            .until("the fault file system is still served", || self.child.try_wait().ok().flatten());
+        let ended =
+            Deadline::after(START).until_ended("the fault file system is still served", &mut self.child);
         if ended.is_err() {
             let _ = self.die();
         }

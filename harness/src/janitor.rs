@@ -102,8 +102,7 @@ impl Janitor {
         // Only now, so that the janitor that this wakes finds the lock free.
         drop(lifeline);
         let stdout = self.child.stdout.take();
-        let ended = Deadline::after(FINISH)
-            .until("the janitor is still at work", || self.child.try_wait().ok().flatten());
+        let ended = Deadline::after(FINISH).until_ended("the janitor is still at work", &mut self.child);
         if ended.is_err() {
             let _ = self.child.kill();
             let _ = self.child.wait();

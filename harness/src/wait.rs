@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::os::fd::AsFd;
+use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A wait that took too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +71,18 @@ impl Deadline {
     }
 }
 
+impl Deadline {
+    /// Waits until a child has ended. Blocks the thread, and no longer than the child takes.
+    pub fn until_ended(&self, what: impl fmt::Display, child: &mut Child) -> Result<ExitStatus, TimedOut> {
+        // Readable when it has ended. Where there is no such descriptor, the looks below see it.
+        if let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+            let left = PollTimeout::try_from(self.left()).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], left);
+        }
+        self.until(what, || child.try_wait().ok().flatten())
+    }
+}
+
 /// Awaits `future` for at most `limit`.
 pub async fn within<T>(
     what: impl fmt::Display,
@@ -97,6 +114,18 @@ mod tests {
     fn passed_deadline_still_looks_once() {
         let none_left = Deadline::after(Duration::ZERO);
         assert_eq!(none_left.until("never", || Some(7)), Ok(7));
+    }
+
+    #[test]
+    fn child_is_waited_for_until_it_has_ended_or_the_deadline_passes() {
+        let sleep = |seconds: &str| std::process::Command::new("sleep").arg(seconds).spawn().unwrap();
+        let ended = Deadline::after(Duration::from_secs(60)).until_ended("never", &mut sleep("0.01"));
+        assert!(ended.unwrap().success());
+        let mut long = sleep("600");
+        let late = Deadline::after(Duration::from_millis(1)).until_ended("it still sleeps", &mut long);
+        assert_eq!(late.unwrap_err().what, "it still sleeps");
+        long.kill().unwrap();
+        long.wait().unwrap();
     }
 
     #[test]

@@ -19,30 +19,13 @@ struct Root {
     path: PathBuf,
     /// The path without links, once it was asked for.
     resolved: OnceLock<PathBuf>,
-    /// The directory, held open from the first look on.
-    directory: OnceLock<OwnedFd>,
 }
 
 impl Root {
-    /// The way to the root is the administrator's: it may have links.
-    fn directory(&self) -> Result<BorrowedFd<'_>, Errno> {
-        if self.directory.get().is_none() {
-            // Another thread that was faster has the same directory.
-            let _ = self.directory.set(rustix::fs::open(&self.path, DIRECTORY, Mode::empty())?);
-        }
-        self.directory.get().map(AsFd::as_fd).ok_or(Errno::BADF)
-    }
-
-    /// Opens a path below of which no part is a link or on another mount.
-    fn own(&self, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let directory = self.directory()?;
-        match own(directory, below, flags, mode) {
-            // Removed and made again since.
-            Err(Errno::NOENT) if rustix::fs::fstat(directory)?.st_nlink == 0 => {
-                own(rustix::fs::open(&self.path, DIRECTORY, Mode::empty())?, below, flags, mode)
-            }
-            other => other,
-        }
+    /// Opens a path below of which no part is a link or on another mount. The root itself is opened each time, since a mount
+    /// may be made over it. `None` if it cannot be, and where there is doubt about the path.
+    fn own(&self, below: &Path, flags: OFlags, mode: Mode) -> Option<Result<OwnedFd, Errno>> {
+        answered(own(&open_root(&self.path).ok()?, below, flags, mode))
     }
 
     fn resolved(&self) -> Option<&Path> {
@@ -56,8 +39,7 @@ impl Root {
 
 impl Fence {
     pub(super) fn around(root: &Path) -> Self {
-        let (resolved, directory) = Default::default();
-        Self(Some(Arc::new(Root { path: root.to_owned(), resolved, directory })))
+        Self(Some(Arc::new(Root { path: root.to_owned(), resolved: OnceLock::new() })))
     }
 
     /// The root and the rest of a path below it.
@@ -90,7 +72,8 @@ impl Fence {
     pub(super) fn own_place(&self, path: &Path) -> Option<Result<Place, Errno>> {
         let (root, below) = self.split_below(path)?;
         let (directory, name) = (below.parent()?, below.file_name()?);
-        answered(root.own(directory, DIRECTORY, Mode::empty()).map(|directory| Place::named(directory, name)))
+        let directory = root.own(directory, DIRECTORY, Mode::empty())?;
+        Some(directory.map(|directory| Place::named(directory, name)))
     }
 
     /// As [`Self::own_place`], if no mount is at `path` either.
@@ -117,16 +100,17 @@ impl Fence {
         mode: Mode,
     ) -> Option<Result<OwnedFd, Errno>> {
         let (root, below) = self.split_below(path)?;
-        answered(root.own(below, flags, mode))
+        root.own(below, flags, mode)
     }
 
     /// Opens the deepest directory on the way to `path` that is there. `None` if a link or a mount is on the way, or what is
     /// no directory.
     pub(super) fn own_descent<'a>(&'a self, path: &'a Path) -> Option<Descent<'a>> {
         let (root, below) = self.split_below(path)?;
+        let root_directory = open_root(&root.path).ok()?;
         let mut here = below;
         loop {
-            match root.own(here, DIRECTORY, Mode::empty()) {
+            match own(&root_directory, here, DIRECTORY, Mode::empty()) {
                 Ok(directory) => {
                     let missing = below.strip_prefix(here).ok()?;
                     return Some(Descent { directory, path: root.path.join(here), missing });
@@ -185,6 +169,11 @@ impl Descent<'_> {
     }
 }
 
+/// The way to the root is the administrator's: it may have links.
+fn open_root(root: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(root, DIRECTORY, Mode::empty())
+}
+
 /// Opens a path below a directory of which no part is a link or on another mount.
 fn own(directory: impl AsFd, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
@@ -228,7 +217,7 @@ const STAY: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 fn walk(root: &Path, below: &Path) -> Result<OwnedFd, Errno> {
-    let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+    let root = open_root(root)?;
     if below.as_os_str().is_empty() {
         return Ok(root);
     }
@@ -290,23 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn root_that_was_removed_and_made_again_is_found() {
-        let scratch = tree();
-        let root = scratch.path().join("pods");
-        let fence = Fence::around(&root);
-        let seen = || fence.open_own(&root.join("a"), OFlags::PATH).unwrap().map(drop);
-        assert_eq!(seen(), Ok(()));
-        fs::remove_dir_all(&root).unwrap();
-        assert_eq!(seen(), Err(Errno::NOENT));
-        fs::create_dir_all(root.join("a")).unwrap();
-        assert_eq!(seen(), Ok(()));
-    }
-
-    #[test]
     fn both_walks_refuse_a_link_on_the_way() {
         let scratch = tree();
         let root = scratch.path();
-        let open = || rustix::fs::open(root, DIRECTORY, Mode::empty()).unwrap();
+        let open = || open_root(root).unwrap();
         for (below, outcome) in [
             ("pods/a/volumes", Ok(())),
             ("pods/b/volumes", Err(Errno::LOOP)),
