@@ -21,7 +21,7 @@ use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitStr, Meta, ReturnType, Toke
 /// the function as its second parameter), `judges = ["DRV-060", …]` (promises that rules or helpers judge in it, beside
 /// those whose ids stand in its body), `driver = Shared` (it only makes calls and takes back what they do, so that other
 /// cases may run before and after it on the same driver), `serial = "why no other case may run meanwhile"`,
-/// `xfail = "why it is known to fail"`.
+/// `waits = "for what it takes seconds"` (it begins before others), `xfail = "why it is known to fail"`.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let item: Tokens = item.into();
@@ -48,6 +48,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
     let mut judges = promises_named(quote!(#function));
     judges.extend(arguments.judges.iter().map(LitStr::value));
     let serial = optional(&arguments.serial);
+    let waits = optional(&arguments.waits);
     let xfail = optional(&arguments.xfail);
     let shares_driver = arguments.shares_driver;
     // A span of the source itself, so that `line!` answers with the line of the name.
@@ -83,6 +84,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
                     judges: &[#(#judges),*],
                     shares_driver: #shares_driver,
                     serial: #serial,
+                    waits: #waits,
                     xfail: #xfail,
                     run,
                 };
@@ -123,6 +125,7 @@ struct Arguments {
     judges: Vec<LitStr>,
     shares_driver: bool,
     serial: Option<LitStr>,
+    waits: Option<LitStr>,
     xfail: Option<LitStr>,
 }
 
@@ -133,7 +136,7 @@ impl Parse for Arguments {
             let pair = meta.require_name_value().map_err(|_| {
                 Error::new(
                     meta.span(),
-                    "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"` or `xfail = \"…\"`",
+                    "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"`, `waits = \"…\"` or `xfail = \"…\"`",
                 )
             })?;
             let name = pair.path.get_ident().map(Ident::to_string).unwrap_or_default();
@@ -143,10 +146,11 @@ impl Parse for Arguments {
                 "judges" => arguments.judges = promises(&pair.value)?,
                 "driver" => arguments.shares_driver = shared(&pair.value)?,
                 "serial" => arguments.serial = Some(reason(&pair.value)?),
+                "waits" => arguments.waits = Some(reason(&pair.value)?),
                 "xfail" => arguments.xfail = Some(reason(&pair.value)?),
                 _ => {
                     let message = format!(
-                        "unknown argument `{name}`; there are `needs`, `each`, `judges`, `driver`, `serial`, `xfail`"
+                        "unknown argument `{name}`; there are `needs`, `each`, `judges`, `driver`, `serial`, `waits`, `xfail`"
                     );
                     return Err(Error::new(pair.path.span(), message));
                 }
@@ -299,14 +303,14 @@ mod tests {
         refused(
             quote!(need = [Root]),
             good.clone(),
-            "unknown argument `need`; there are `needs`, `each`, `judges`, `driver`, `serial`, `xfail`",
+            "unknown argument `need`; there are `needs`, `each`, `judges`, `driver`, `serial`, `waits`, `xfail`",
         );
         refused(quote!(needs = Root), good.clone(), "expected a list, such as `[Block, StageUnstage]`");
         refused(quote!(needs = ["Root"]), good.clone(), "expected a bare name, such as `Block`");
         refused(
             quote!(serial),
             good.clone(),
-            "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"` or `xfail = \"…\"`",
+            "expected `needs = […]`, `each = […]`, `judges = […]`, `driver = Shared`, `serial = \"…\"`, `waits = \"…\"` or `xfail = \"…\"`",
         );
         refused(
             quote!(driver = Own),

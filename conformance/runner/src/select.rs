@@ -169,6 +169,7 @@ pub(crate) const fn sample(name: &'static str) -> Case {
         judges: &[],
         shares_driver: false,
         serial: None,
+        waits: None,
         xfail: None,
         run: |_| unreachable!("a sample is never run"),
     }

@@ -93,7 +93,9 @@ fn explain_case(case: &Case) -> String {
         let promises = case.judges.iter().filter_map(|id| promise::find(id));
         promises.for_each(|promise| text += &format!("    {}  {}\n", promise.id, promise.sentence));
     }
-    for (word, reason) in [("runs alone", case.serial), ("expected to fail", case.xfail)] {
+    for (word, reason) in
+        [("runs alone", case.serial), ("takes seconds", case.waits), ("expected to fail", case.xfail)]
+    {
         reason.iter().for_each(|reason| text += &format!("\n  {word}: {reason}\n"));
     }
     text

@@ -47,6 +47,8 @@ pub struct Case {
     pub shares_driver: bool,
     /// Why no other case may run meanwhile.
     pub serial: Option<&'static str>,
+    /// Why it takes seconds, whatever the machine: it begins before others, so that nothing waits for its end.
+    pub waits: Option<&'static str>,
     /// Why it is known to fail with every driver.
     pub xfail: Option<&'static str>,
     pub run: fn(&mut Cx) -> Running<'_>,

@@ -42,7 +42,8 @@ async fn volume_of_a_dead_daemon_is_torn_down(cx: &mut Cx) -> Result {
 /// CSI, 'Error Scheme': all CSI API calls MUST return a standard gRPC status.
 #[case(
     needs = [Filesystem, Root, Fuse, OwnProcess, Persistent],
-    judges = ["DRV-060", "DRV-070", "DRV-093", "DRV-160", "DRV-184"])]
+    judges = ["DRV-060", "DRV-070", "DRV-093", "DRV-160", "DRV-184"],
+    waits = "for the answers about a file system that hangs")]
 async fn volume_of_a_hung_daemon_is_torn_down(cx: &mut Cx) -> Result {
     let Some((node, daemon)) =
         publish_fuse_volume(cx, &["DRV-060", "DRV-070", "DRV-093", "DRV-160", "DRV-184"]).await?

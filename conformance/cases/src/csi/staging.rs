@@ -5,7 +5,9 @@ use crate::prelude::*;
 /// A failed NodeStageVolume is tried again. Nothing is published before it succeeded.
 ///
 /// CSI, NodePublishVolume: called after NodeStageVolume succeeded, where the driver stages.
-#[case(needs = [Filesystem, StageUnstage, Root, Persistent])]
+#[case(
+    needs = [Filesystem, StageUnstage, Root, Persistent],
+    waits = "for the node's back-off after each failure")]
 async fn failed_stage_is_tried_again(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.fail(Method::Stage, Code::Internal).times(2);

@@ -37,13 +37,9 @@ impl Work {
     }
 }
 
-/// The work of a plan: first the cases that share a driver, last those that run while no other case runs, so that no lane is
-/// idle before them.
+/// The work of a plan: first the cases that share a driver, then the others in their order.
 pub(super) fn queue(plan: &Plan) -> io::Result<VecDeque<Work>> {
-    let mut order = plan.cases.clone();
-    // If the first finding ends the run, cases with variants come last, since they take longest.
-    let is_long = |case: &Case| plan.until_broken.is_some() && case.variant.is_some();
-    order.sort_by_key(|case| (case.serial.is_some(), is_long(case)));
+    let order = in_order(plan.cases.clone(), plan.until_broken.is_some());
     let mut queue = VecDeque::new();
     for repetition in 1..=plan.repeat.max(1) {
         let jobs = order.iter().map(|case| Job { case, repetition });
@@ -61,6 +57,15 @@ pub(super) fn queue(plan: &Plan) -> io::Result<VecDeque<Work>> {
         queue.extend(alone.into_iter().map(Work::Alone));
     }
     Ok(queue)
+}
+
+/// The cases that take seconds first, and last those that run while no other case runs, so that no lane is idle before the
+/// end. If the first finding ends the run, cases with variants come last, since they take longest.
+fn in_order(mut cases: Vec<&'static Case>, is_until_broken: bool) -> Vec<&'static Case> {
+    let is_early = |case: &Case| !is_until_broken && case.waits.is_some();
+    let is_late = |case: &Case| is_until_broken && case.variant.is_some();
+    cases.sort_by_key(|case| (case.serial.is_some(), is_late(case), !is_early(case)));
+    cases
 }
 
 /// Whether a case may have its driver together with others. One whose sandbox or story is wanted has its own. So has one
@@ -313,6 +318,20 @@ pub(super) mod tests {
             dead_ends: std::collections::BTreeSet::new(),
             samples: vec![],
         }
+    }
+
+    #[test]
+    fn cases_that_take_seconds_begin_first_unless_the_first_finding_ends_the_run() {
+        static CASES: [Case; 4] = [
+            Case { serial: Some("of the machine's clock"), ..sample("s") },
+            sample("a"),
+            Case { variant: Some("v"), ..sample("v") },
+            Case { waits: Some("for a back-off"), ..sample("w") },
+        ];
+        let order = |is_until_broken| -> String {
+            in_order(CASES.iter().collect(), is_until_broken).iter().map(|case| case.name).collect()
+        };
+        assert_eq!((order(false).as_str(), order(true).as_str()), ("wavs", "awvs"));
     }
 
     #[track_caller]
