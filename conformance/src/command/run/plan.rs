@@ -152,9 +152,9 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     // Being started by volproof is no ability of the driver.
     let of_the_driver = |need: &&Need| need.provider() == Provider::Driver && **need != Need::OwnProcess;
     let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
-    // A case waits for the kernel for more than half of its time.
+    // A case waits for the kernel, or for a time to pass, for two thirds of its time.
     let automatic =
-        std::thread::available_parallelism().map_or(2, |cores| (cores.get() * 5 / 2).clamp(2, 12));
+        std::thread::available_parallelism().map_or(2, |cores| (cores.get() * 7 / 2).clamp(2, 12));
     let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;
     Header {
         driver: name_of(abilities, manifest),
