@@ -23,24 +23,28 @@ use std::time::{Duration, Instant};
 
 use measure::{Aim, ProcessTime, Program, Row};
 use node::{Life, Node};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
 const SUBJECT: &str = "manager";
 
 fn main() {
     let program = Program::start();
-    // One thread for the manager and the simulation around it; this thread measures.
-    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
-    let unused = runtime().expect("a thread can be started").block_on(idle());
-    runtime().expect("a thread can be started").block_on(async {
-        another_pod(&program, unused).await;
+    runtime().block_on(async {
+        another_pod(&program).await;
         processor(&program).await;
         growth(&program).await;
     });
 }
 
-/// Measures one more pod on nodes of each size, and an idle manager that has many volumes. `unused`: without any volume.
-async fn another_pod(program: &Program, unused: u64) {
+/// One thread for the manager and the simulation around it; the calling thread measures.
+fn runtime() -> Runtime {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    runtime.expect("a thread can be started")
+}
+
+/// Measures one more pod on nodes of each size, and an idle manager that has many volumes.
+async fn another_pod(program: &Program) {
     let sizes: &[usize] = if program.is_short() { &[100, 1000] } else { &[100, 1000, 10_000, 100_000] };
     let rounds = program.rounds(301);
     let (mut first, mut last) = (Vec::new(), Vec::new());
@@ -58,10 +62,9 @@ async fn another_pod(program: &Program, unused: u64) {
         first.push((*size, of(|life| life.first)));
         last.push((*size, of(|life| life.last)));
         if *size == 10_000 || program.is_short() {
-            let woken = idle().await;
-            let more = woken.saturating_sub(unused) as f64;
+            let woken = idle().await as f64;
             let name = format!("{size} volumes, idle for {IDLE_TIME:?}: wake-ups");
-            program.row(&Row::new(SUBJECT, name, "", &[more]).aim(Aim::AtMost(0.0)));
+            program.row(&Row::new(SUBJECT, name, "", &[woken]).aim(Aim::AtMost(0.0)));
             memory(program, &node, *size).await;
         }
     }
@@ -85,14 +88,29 @@ const AT_ONCE: usize = 1000;
 
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
-/// How often the manager's thread wakes up while there is nothing to do. The timer of this wait adds a few times.
+/// How often the manager's thread wakes up while there is nothing to do, beyond one without a manager in the same time.
 async fn idle() -> u64 {
+    let without = std::thread::spawn(|| runtime().block_on(parks()));
+    let with = parks().await;
+    with.saturating_sub(without.join().expect("it only waits"))
+}
+
+/// How often the thread of this runtime comes to rest within the time. Another thread measures that: a timer of the runtime
+/// would wake it up by itself.
+async fn parks() -> u64 {
     let metrics = Handle::current().metrics();
     // The last operations end first.
     tokio::time::sleep(IDLE_TIME / 10).await;
     let before = metrics.worker_park_count(0);
-    tokio::time::sleep(IDLE_TIME).await;
-    metrics.worker_park_count(0) - before
+    let (over, wait) = oneshot::channel();
+    let clock = std::thread::spawn(move || {
+        std::thread::sleep(IDLE_TIME);
+        over.send(())
+    });
+    wait.await.expect("it is sent after the time");
+    let count = metrics.worker_park_count(0) - before;
+    clock.join().expect("it only sleeps").expect("it is waited for");
+    count
 }
 
 /// The memory that is freed when the manager ends, which then has the only copy of the objects.
