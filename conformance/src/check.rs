@@ -127,10 +127,11 @@ impl Judgement {
 
     /// The verdicts of a judge so far, with the violations that were kept.
     pub(crate) fn so_far(judge: &Judge, witnesses: BTreeSet<Witness>, broken: &Broken) -> Self {
+        let tried = judge.tried();
         let verdict = |rule: &Rule| match (broken.rules.get(rule.id), missing(rule, &witnesses)) {
             (Some(listed), _) => (Verdict::Broken(listed.first.clone()), listed.more),
             (None, missing) if !missing.is_empty() => (Verdict::NotObservable(missing), 0),
-            (None, _) if judge.tried().contains(rule.id) => (Verdict::Kept, 0),
+            (None, _) if tried.contains(rule.id) => (Verdict::Kept, 0),
             (None, _) => (Verdict::NotTried, 0),
         };
         let promises = rules().map(|(rule, binds)| Judged::new(rule, binds, verdict(rule))).collect();

@@ -69,9 +69,7 @@ impl Deadline {
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
-}
 
-impl Deadline {
     /// Waits until a child has ended. Blocks the thread, and no longer than the child takes.
     pub fn until_ended(&self, what: impl fmt::Display, child: &mut Child) -> Result<ExitStatus, TimedOut> {
         // Readable when it has ended. Where there is no such descriptor, the looks below see it.

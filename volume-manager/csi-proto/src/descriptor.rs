@@ -58,3 +58,20 @@ pub fn secret_fields() -> impl Iterator<Item = FieldDescriptor> {
         |field: &FieldDescriptor| field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true);
     POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()).filter(is_marked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_methods_share_a_name() {
+        let all: usize = pool().services().map(|service| service.methods().count()).sum();
+        assert_eq!(METHODS.len(), all);
+    }
+
+    #[test]
+    fn method_is_found_only_in_its_service() {
+        assert!(method("/csi.v1.Node/NodeStageVolume").is_some() && method("NodeStageVolume").is_some());
+        assert!(method("/csi.v1.Controller/NodeStageVolume").is_none());
+    }
+}
