@@ -111,11 +111,11 @@ impl Judgement {
         let mut judge = Judge::new(rules().map(|(rule, _)| rule), &POSSIBLE);
         let mut broken = Broken::default();
         while let Some(line) = recording.next()? {
-            judge.event(&line).into_iter().for_each(|violation| broken.add(violation));
+            judge.event(&line).iter().for_each(|violation| broken.add(violation));
             judge.forget_gone(REMEMBERED);
         }
         if let Some(rest) = rest {
-            judge.rest(rest).into_iter().for_each(|violation| broken.add(violation));
+            judge.rest(rest).iter().for_each(|violation| broken.add(violation));
         }
         // The witnesses are known only now: a rule that lacks one was judged in vain.
         let witnesses = recording.witnesses();
@@ -129,12 +129,14 @@ impl Judgement {
     pub(crate) fn so_far(judge: &Judge, witnesses: BTreeSet<Witness>, broken: &Broken) -> Self {
         let tried = judge.tried();
         let verdict = |rule: &Rule| match (broken.rules.get(rule.id), missing(rule, &witnesses)) {
-            (Some(listed), _) => (Verdict::Broken(listed.first.clone()), listed.more),
-            (None, missing) if !missing.is_empty() => (Verdict::NotObservable(missing), 0),
-            (None, _) if tried.contains(rule.id) => (Verdict::Kept, 0),
-            (None, _) => (Verdict::NotTried, 0),
+            (Some(listed), _) => Verdict::Broken(listed.first.clone()),
+            (None, missing) if !missing.is_empty() => Verdict::NotObservable(missing),
+            (None, _) if tried.contains(rule.id) => Verdict::Kept,
+            (None, _) => Verdict::NotTried,
         };
-        let promises = rules().map(|(rule, binds)| Judged::new(rule, binds, verdict(rule))).collect();
+        let more = |rule: &Rule| broken.rules.get(rule.id).map_or(0, |listed| listed.more);
+        let judged = |(rule, binds)| Judged::new(rule, binds, verdict(rule), more(rule));
+        let promises = rules().map(judged).collect();
         Self { witnesses, promises }
     }
 
@@ -169,19 +171,19 @@ impl Judgement {
 
 impl Broken {
     /// The violations of a rule that are kept.
-    pub(crate) const LISTED: usize = 100;
+    const LISTED: usize = 100;
 
-    pub(crate) fn add(&mut self, violation: Violation) {
+    pub(crate) fn add(&mut self, violation: &Violation) {
         let listed = self.rules.entry(violation.contract).or_default();
         match listed.first.len() < Self::LISTED {
-            true => listed.first.push(violation),
+            true => listed.first.push(violation.clone()),
             false => listed.more += 1,
         }
     }
 }
 
 impl Judged {
-    fn new(rule: &Rule, binds: Party, (verdict, more): (Verdict, usize)) -> Self {
+    fn new(rule: &Rule, binds: Party, verdict: Verdict, more: usize) -> Self {
         let strength = promise::find(rule.id).map(|promise| promise.strength);
         Self { contract: rule.id, binds, strength, sentence: rule.sentence, verdict, more }
     }

@@ -75,7 +75,7 @@ impl Watched {
         let happened =
             self.describe(&line).map(|text| News::Happened(format!("{:9.3}s  {text}", line.t_ms / 1e3)));
         let broken = self.judge.event(&line);
-        broken.iter().for_each(|violation| self.broken.add(violation.clone()));
+        broken.iter().for_each(|violation| self.broken.add(violation));
         self.judge.forget_gone(REMEMBERED);
         happened.into_iter().chain(broken.into_iter().map(News::Broken)).collect()
     }

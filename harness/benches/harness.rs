@@ -86,8 +86,8 @@ fn sandbox(program: &Program) {
     program.row(&row.aim(Aim::AtMost(10.0)));
 }
 
-/// Mounts and unmounts with a recorder, beside those of which the kernel notifies and nobody reads, and those of which it does
-/// not notify: of file systems, and of binds, the cheapest mounts there are.
+/// Mounts and unmounts with a recorder, with the kernel's notifications alone, and without both: of file systems, and of
+/// binds, the cheapest mounts there are.
 fn recorder(program: &Program) {
     const PAIRS: usize = 100;
     let sandbox = enter();

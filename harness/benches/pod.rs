@@ -64,6 +64,7 @@ fn all(program: &Program) -> Result<()> {
         return Ok(());
     }
     let fastest = single_volume(program)?;
+    recorded(program, &fastest)?;
     peers::kubernetes(program, fastest)?;
     if !program.is_short() {
         several(program)?;
@@ -89,19 +90,18 @@ fn single_volume(program: &Program) -> Result<Times> {
     for (driver, name) in DRIVERS {
         for (style, style_name, aim) in STYLES {
             let times = alone(&driver, style, ONE).run(rounds)?;
-            in_and_out(program, &format!("1 volume, {name}, {style_name}"), &times, aim);
+            in_and_out(program, &format!("1 volume, {name}, {style_name}"), &times, Some(aim));
             if style == ClientStyle::Kubelet {
                 cpu(program, &format!("1 volume, {name}: CPU"), &times, 3.0);
                 kept = times;
             }
         }
     }
-    recorded(program, &kept, rounds)?;
     Ok(kept)
 }
 
 /// The same with recorder and proxy, and as a case has it, each with its share beyond the kernel's own notifications.
-fn recorded(program: &Program, alone_times: &Times, rounds: usize) -> Result<()> {
+fn recorded(program: &Program, alone_times: &Times) -> Result<()> {
     let median = |rounds: &[f64]| quartiles(rounds).median;
     let whole = |times: &Times| median(&times.way_in) + median(&times.way_out);
     let floor = |times: &Times| median(&times.floor_in) + median(&times.floor_out);
@@ -111,13 +111,8 @@ fn recorded(program: &Program, alone_times: &Times, rounds: usize) -> Result<()>
     ];
     for (around, name, added, aim) in arounds {
         let arm = Arm { around, ..alone(&Driver::FakeCsi, ClientStyle::Kubelet, ONE) };
-        let times = arm.run(rounds)?;
-        for (way, rounds, floor) in
-            [("in", &times.way_in, &times.floor_in), ("out", &times.way_out, &times.floor_out)]
-        {
-            let name = format!("1 volume, fake-csi, {name}: {way}");
-            program.row(&Row::new(SUBJECT, name, "ms", rounds).floor(floor));
-        }
+        let times = arm.run(program.rounds(30))?;
+        in_and_out(program, &format!("1 volume, fake-csi, {name}"), &times, None);
         // The floors differ by what the kernel's own notifications cost.
         let notifications = floor(&times) - floor(alone_times);
         let share = (whole(&times) - notifications) / whole(alone_times);
@@ -143,7 +138,7 @@ fn several(program: &Program) -> Result<()> {
                 1 => format!("{volumes} volumes, {name}"),
                 _ => format!("{pods} pods at once, {name}"),
             };
-            in_and_out(program, &what, &times, 1.25);
+            in_and_out(program, &what, &times, Some(1.25));
             if volumes == 100 {
                 cpu(program, &format!("{what}: CPU"), &times, 150.0);
             }
@@ -152,11 +147,14 @@ fn several(program: &Program) -> Result<()> {
     Ok(())
 }
 
-fn in_and_out(program: &Program, name: &str, times: &Times, aim: f64) {
+fn in_and_out(program: &Program, name: &str, times: &Times, aim: Option<f64>) {
     let ways = [("in", &times.way_in, &times.floor_in), ("out", &times.way_out, &times.floor_out)];
     for (way, rounds, floor) in ways {
-        let row = Row::new(SUBJECT, format!("{name}: {way}"), "ms", rounds);
-        program.row(&row.floor(floor).aim(Aim::Ratio(aim)));
+        let row = Row::new(SUBJECT, format!("{name}: {way}"), "ms", rounds).floor(floor);
+        program.row(&match aim {
+            Some(aim) => row.aim(Aim::Ratio(aim)),
+            None => row,
+        });
     }
 }
 

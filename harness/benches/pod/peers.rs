@@ -60,6 +60,6 @@ pub(crate) fn driver(program: &Program) -> Result<()> {
     let Some(manifest) = program.peer("driver.toml") else { return Ok(()) };
     let driver = Driver::Peer(manifest.display().to_string());
     let times = alone(&driver, ClientStyle::Kubelet, ONE).run(program.rounds(30))?;
-    in_and_out(program, "1 volume, the peers' driver", &times, 1.5);
+    in_and_out(program, "1 volume, the peers' driver", &times, Some(1.5));
     Ok(())
 }

@@ -385,14 +385,10 @@ impl Books {
             // The event names the device; the file that it held open is in the books only.
             EffectKind::Unlock => self.locks.retain(|file, device| *file != path && *device != path),
             EffectKind::Rmdir | EffectKind::Remove | EffectKind::Unlink => {
+                // All that begins with `path/`: `0` is the character after `/`.
+                let below = format!("{path}/")..format!("{path}0");
+                self.entries.extract_if(below, |_, _| true).for_each(drop);
                 self.entries.remove(&path);
-                let below = format!("{path}/");
-                while let Some((entry, _)) = self.entries.range(below.clone()..).next()
-                    && entry.starts_with(&below)
-                {
-                    let entry = entry.clone();
-                    self.entries.remove(&entry);
-                }
             }
             EffectKind::Rename => {
                 if let (Some(entry), Some(to)) = (self.entries.remove(&path), effect.fields.get("to")) {

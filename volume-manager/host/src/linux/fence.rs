@@ -22,12 +22,6 @@ struct Root {
 }
 
 impl Root {
-    /// Opens a path below of which no part is a link or on another mount. The root itself is opened each time, since a mount
-    /// may be made over it. `None` if it cannot be, and where there is doubt about the path.
-    fn own(&self, below: &Path, flags: OFlags, mode: Mode) -> Option<Result<OwnedFd, Errno>> {
-        answered(own(&open_root(&self.path).ok()?, below, flags, mode))
-    }
-
     fn resolved(&self) -> Option<&Path> {
         if self.resolved.get().is_none() {
             // Another thread that was faster has the same path.
@@ -43,14 +37,14 @@ impl Fence {
     }
 
     /// The root and the rest of a path below it.
-    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Root, &'a Path)> {
-        let root = self.0.as_deref()?;
-        Some((root, path.strip_prefix(&root.path).ok()?))
+    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+        let root = self.0.as_deref()?.path.as_path();
+        Some((root, path.strip_prefix(root).ok()?))
     }
 
     /// As [`Self::split`], for a path that is plainly below the root: without `..`, without a slash at its end, which
     /// follows a link, and not the root itself, which may be a mount.
-    fn split_below<'a>(&'a self, path: &'a Path) -> Option<(&'a Root, &'a Path)> {
+    fn split_below<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
         let (root, below) = self.split(path)?;
         let bytes = |path: &'a Path| path.as_os_str().as_encoded_bytes();
         let is_plain = bytes(path).ends_with(bytes(below))
@@ -64,7 +58,7 @@ impl Fence {
         let (Some(directory), Some(name)) = (below.parent(), below.file_name()) else {
             return Ok(Place::plain(path));
         };
-        Ok(Place::named(walk(&root.path, directory)?, name))
+        Ok(Place::named(walk(root, directory)?, name))
     }
 
     /// As [`Self::place`], if no link and no mount is on the way from the root: no server of a volume is asked about a name
@@ -72,8 +66,9 @@ impl Fence {
     pub(super) fn own_place(&self, path: &Path) -> Option<Result<Place, Errno>> {
         let (root, below) = self.split_below(path)?;
         let (directory, name) = (below.parent()?, below.file_name()?);
-        let directory = root.own(directory, DIRECTORY, Mode::empty())?;
-        Some(directory.map(|directory| Place::named(directory, name)))
+        answered(
+            own(&open_root(root).ok()?, directory, DIRECTORY).map(|directory| Place::named(directory, name)),
+        )
     }
 
     /// As [`Self::own_place`], if no mount is at `path` either.
@@ -82,14 +77,15 @@ impl Fence {
             Ok(place) => place,
             missing => return Some(missing),
         };
-        let there = own(place.directory(), &place.name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+        let there = own(place.directory(), &place.name, OFlags::PATH | OFlags::NOFOLLOW);
         answered(there).map(|_| Ok(place))
     }
 
     /// Opens what is at `path`, if no link and no mount is on the way from the root, and none is there. ENOENT where it is
     /// missing. `None` for any other path, and where the kernel cannot tell or refuses.
     pub(super) fn open_own(&self, path: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
-        self.open_or_make_own(path, flags, Mode::empty())
+        let (root, below) = self.split_below(path)?;
+        answered(own(&open_root(root).ok()?, below, flags))
     }
 
     /// As [`Self::open_own`], with the mode of a file that the flags let the kernel make.
@@ -100,20 +96,20 @@ impl Fence {
         mode: Mode,
     ) -> Option<Result<OwnedFd, Errno>> {
         let (root, below) = self.split_below(path)?;
-        root.own(below, flags, mode)
+        answered(own_or_made(open_root(root).ok()?, below, flags, mode))
     }
 
     /// Opens the deepest directory on the way to `path` that is there. `None` if a link or a mount is on the way, or what is
     /// no directory.
     pub(super) fn own_descent<'a>(&'a self, path: &'a Path) -> Option<Descent<'a>> {
         let (root, below) = self.split_below(path)?;
-        let root_directory = open_root(&root.path).ok()?;
+        let root_directory = open_root(root).ok()?;
         let mut here = below;
         loop {
-            match own(&root_directory, here, DIRECTORY, Mode::empty()) {
+            match own(&root_directory, here, DIRECTORY) {
                 Ok(directory) => {
                     let missing = below.strip_prefix(here).ok()?;
-                    return Some(Descent { directory, path: root.path.join(here), missing });
+                    return Some(Descent { directory, path: root.join(here), missing });
                 }
                 Err(Errno::NOENT) => here = here.parent()?,
                 Err(_) => return None,
@@ -163,7 +159,7 @@ impl Descent<'_> {
                 Err(Errno::EXIST) => {}
                 Err(error) => return Some(Err(error)),
             }
-            self.directory = own(&self.directory, name.as_ref(), DIRECTORY, Mode::empty()).ok()?;
+            self.directory = own(&self.directory, name.as_ref(), DIRECTORY).ok()?;
         }
         Some(Ok(()))
     }
@@ -174,11 +170,14 @@ fn open_root(root: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(root, DIRECTORY, Mode::empty())
 }
 
-/// Opens a path below a directory of which no part is a link or on another mount.
-fn own(directory: impl AsFd, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+/// Opens a path below the root of which no part is a link or on another mount.
+fn own(directory: impl AsFd, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-    let flags = flags | OFlags::CLOEXEC;
-    rustix::fs::openat2(directory, below, flags, mode, STAY | ResolveFlags::NO_XDEV)
+    own_or_made(directory, below, flags, Mode::empty())
+}
+
+fn own_or_made(directory: impl AsFd, below: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(directory, below, flags | OFlags::CLOEXEC, mode, STAY | ResolveFlags::NO_XDEV)
 }
 
 /// The answers that leave no doubt.
@@ -282,7 +281,7 @@ mod tests {
     fn both_walks_refuse_a_link_on_the_way() {
         let scratch = tree();
         let root = scratch.path();
-        let open = || open_root(root).unwrap();
+        let open = || rustix::fs::open(root, DIRECTORY, Mode::empty()).unwrap();
         for (below, outcome) in [
             ("pods/a/volumes", Ok(())),
             ("pods/b/volumes", Err(Errno::LOOP)),
