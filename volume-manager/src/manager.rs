@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use api::Kind;
-use api::clock::{Instant, until};
+use api::clock::{Alarm, Instant};
 use api::follow::Following;
 use api::names::VolumeName;
 use api::timely::Timely;
@@ -112,15 +112,13 @@ impl Manager {
 
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         self.start_background_tasks();
+        let (clock, mut alarm) = (Arc::clone(&self.executor.context().clock), Alarm::default());
         loop {
-            let due = self.next_due();
-            let clock = Arc::clone(&self.executor.context().clock);
-            // Both futures may be dropped at any time: a queue keeps its events, and the deadline is computed
-            // again.
+            // Both futures may be dropped at any time: a queue keeps its events, and the alarm its moment.
             let event = tokio::select! {
                 biased;
                 event = events.recv() => event,
-                () = until(&*clock, due) => None,
+                () = alarm.until(&clock, self.next_due()) => None,
             };
             let ready = event.into_iter().chain(std::iter::from_fn(|| events.try_recv().ok()));
             for event in ready {

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the one place that asks the runtime for the time")]
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,30 @@ pub async fn until(clock: &dyn Clock, due: Option<Instant>) {
     match due {
         Some(due) => clock.sleep_until(due).await,
         None => std::future::pending().await,
+    }
+}
+
+/// A wait for a moment that is set again and again, and seldom to another one: a runtime's timer costs more than what most
+/// turns of a loop do.
+#[derive(Default)]
+pub struct Alarm {
+    due: Option<Instant>,
+    /// Until `due`, unless it has ended.
+    wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Alarm {
+    /// Returns once the moment has come; never, if there is none. May be dropped at any time.
+    pub async fn until(&mut self, clock: &Arc<dyn Clock>, due: Option<Instant>) {
+        if self.due != due || self.wait.is_none() {
+            let clock = Arc::clone(clock);
+            self.wait = Some(Box::pin(async move { until(&*clock, due).await }));
+            self.due = due;
+        }
+        if let Some(wait) = &mut self.wait {
+            wait.await;
+        }
+        self.wait = None;
     }
 }
 
@@ -126,6 +151,19 @@ mod tests {
         clock.advance(Duration::from_secs(1));
         sleeper.await.expect("it only sleeps");
         assert_eq!(Instant::now(), started, "no time of the runtime has passed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn alarm_rings_at_the_moment_that_was_set_last() {
+        let (clock, mut alarm, begun) = (TokioClock::shared(), Alarm::default(), Instant::now());
+        let at = |seconds| Some(begun + Duration::from_secs(seconds));
+        for due in [at(9), at(9), None, at(5), at(7)] {
+            assert_eq!(within(&*clock, Duration::from_secs(1), alarm.until(&clock, due)).await, None);
+        }
+        alarm.until(&clock, at(7)).await;
+        assert_eq!(Some(Instant::now()), at(7));
+        alarm.until(&clock, at(7)).await;
+        assert_eq!(Some(Instant::now()), at(7), "it is past");
     }
 
     #[tokio::test(start_paused = true)]

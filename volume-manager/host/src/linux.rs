@@ -1,8 +1,9 @@
 //! The host on the real kernel. Each change is announced from the thread that made it.
 //!
 //! Work runs on tokio's blocking threads, since a server that does not answer may hold it for ever. Only the files of the
-//! node itself have no such server ([`fence::Fence::is_own`]): a look or a change there is a few short system calls, and
-//! takes less time where it is than the way to another thread and back.
+//! node itself have no such server ([`fence::Fence::is_own`]), and mounts of local file systems in them
+//! ([`references::Mounts::is_local`]): a look or a change there is a few short system calls, and takes less time where it is
+//! than the way to another thread and back.
 //!
 //! A thread may have a mount namespace of its own: the code here reads `/proc/thread-self` and never
 //! `/proc/self`, and blocking threads inherit the namespace of the runtime's thread that starts them.
@@ -75,11 +76,17 @@ impl LinuxHost {
     async fn look<T: Send + 'static>(&self, own: Option<T>, path: &Path, work: fn(&Path) -> T) -> T {
         match own {
             Some(seen) => seen,
+            None if self.is_local_mount(path) => work(path),
             None => {
                 let path = path.to_owned();
                 blocking(move || work(&path)).await
             }
         }
+    }
+
+    /// Whether a mount of a local file system is at a path to which neither a link nor a mount leads.
+    fn is_local_mount(&self, path: &Path) -> bool {
+        self.fence.is_own_mount_point(path) && self.mounts.is_local(path)
     }
 
     /// Whether there is no mount at a path of the node's own that is there: so much is known when it is opened.
@@ -182,7 +189,7 @@ impl Host for LinuxHost {
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let mut found = if self.fence.is_own(path) {
+        let mut found = if self.fence.is_own(path) || self.is_local_mount(path) {
             references::references(&self.mounts, path)?
         } else {
             let (mounts, path) = (Arc::clone(&self.mounts), path.to_owned());
@@ -218,7 +225,7 @@ impl Host for LinuxHost {
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        self.change(path, self.fence.own_place_of_file(path), file::remove_file).await
+        self.change(path, self.fence.own_place(path), file::remove_file).await
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {

@@ -88,8 +88,9 @@ impl OperationContext {
 
 /// Reports what one operation learns about its volume.
 ///
-/// Each method returns when the actual state has applied the report. After the manager has ended none of them returns,
-/// so that the operation has no further effect.
+/// Each asynchronous method returns when the actual state has applied the report. After the manager has ended none of them
+/// returns, so that the operation has no further effect. The others are for the last report: the end of the operation comes
+/// after it in the same queue, so both are taken in at once.
 #[derive(Debug, Clone)]
 pub struct Mark {
     volume: VolumeName,
@@ -148,8 +149,8 @@ impl Mark {
     }
 
     /// Reports that the volume is unstaged.
-    pub async fn device_unmounted(&self) {
-        self.apply(Transition::DeviceUnmounted).await;
+    pub fn device_unmounted(&self) {
+        self.last(Transition::DeviceUnmounted);
     }
 
     /// Reports that the volume is about to be published. Refused if the pod no longer wants the volume. Only
@@ -159,8 +160,8 @@ impl Mark {
     }
 
     /// Reports that the volume is published.
-    pub async fn pod_mounted(&self, mounted: Mounted) {
-        self.apply(Transition::PodMounted(self.record(), mounted)).await;
+    pub fn pod_mounted(&self, mounted: Mounted) {
+        self.last(Transition::PodMounted(self.record(), mounted));
     }
 
     /// Reports that publishing has failed.
@@ -179,8 +180,13 @@ impl Mark {
     }
 
     /// Reports that the volume is unpublished.
-    pub async fn pod_unmounted(&self, pod: &PodUid) {
-        self.apply(Transition::PodUnmounted(pod.clone())).await;
+    pub fn pod_unmounted(&self, pod: &PodUid) {
+        self.last(Transition::PodUnmounted(pod.clone()));
+    }
+
+    /// Reports the last transition of an operation, and ignores a refusal.
+    pub fn last(&self, transition: Transition) {
+        self.queue.report(self.operation, transition, oneshot::channel().0);
     }
 
     /// Reports a transition and ignores a refusal.

@@ -30,7 +30,7 @@ pub(crate) async fn unmount(
     let undone = mounter.unmount_device(cx, &path, &device.spec).await;
     undone.map_err(quiet("UnmountDevice failed"))?;
     check_closed(cx, device).await.map_err(quiet("UnmountDevice failed"))?;
-    cx.mark.device_unmounted().await;
+    cx.mark.device_unmounted();
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn unmap(
     let removed = block_map::remove_global(&*cx.host, global).await.map_err(Failure::from);
     removed.map_err(quiet("UnmapDevice.RemoveMapPath failed"))?;
     check_closed(cx, device).await.map_err(quiet("UnmapDevice failed"))?;
-    cx.mark.device_unmounted().await;
+    cx.mark.device_unmounted();
     Ok(())
 }
 

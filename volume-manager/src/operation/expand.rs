@@ -59,7 +59,7 @@ pub(crate) async fn run(
     };
     let claim = task.claim().await.map_err(failed)?;
     if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(failed)? {
-        cx.mark.apply(Transition::Resized(grown)).await;
+        cx.mark.last(Transition::Resized(grown));
     }
     Ok(())
 }

@@ -162,6 +162,6 @@ async fn finish(
         Failed::with_event(step, Reason::FailedMapVolume, map.spec.name(), source)
     })?;
     tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "volume mapped");
-    cx.mark.pod_mounted(mounted).await;
+    cx.mark.pod_mounted(mounted);
     Ok(())
 }

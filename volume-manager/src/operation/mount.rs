@@ -39,7 +39,7 @@ pub(crate) async fn run(
     grow(cx, registry, mount, &mounted, &device_path)
         .await
         .map_err(failed("MountVolume.Setup failed while expanding volume"))?;
-    cx.mark.pod_mounted(mounted).await;
+    cx.mark.pod_mounted(mounted);
     Ok(())
 }
 

@@ -42,6 +42,6 @@ pub(crate) async fn run(
     unmapped.map_err(quiet("UnmapVolume.UnmapPodDevice failed"))?;
     let forgotten = bridges.forget(&*cx.host).await.map_err(Failure::from);
     forgotten.map_err(quiet("UnmapVolume.UnmapBlockVolume failed"))?;
-    cx.mark.pod_unmounted(&unmap.pod).await;
+    cx.mark.pod_unmounted(&unmap.pod);
     Ok(())
 }

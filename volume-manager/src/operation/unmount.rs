@@ -28,6 +28,6 @@ pub(crate) async fn run(
     let request =
         TearDown { pod: unmount.pod.clone(), inner: unmount.inner.clone(), spec: unmount.spec.clone() };
     plugin.tear_down(cx, &request).await.map_err(quiet("UnmountVolume.TearDown failed"))?;
-    cx.mark.pod_unmounted(&unmount.pod).await;
+    cx.mark.pod_unmounted(&unmount.pod);
     Ok(())
 }

@@ -28,15 +28,13 @@ pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), 
     } else {
         String::new()
     };
-    cx.mark
-        .apply(Transition::Attached {
-            spec: request.spec.clone(),
-            plugin: request.plugin.clone(),
-            attachable: request.attachable,
-            device_path,
-            claim_size,
-        })
-        .await;
+    cx.mark.last(Transition::Attached {
+        spec: request.spec.clone(),
+        plugin: request.plugin.clone(),
+        attachable: request.attachable,
+        device_path,
+        claim_size,
+    });
     Ok(())
 }
 

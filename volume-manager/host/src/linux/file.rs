@@ -69,9 +69,10 @@ pub(super) fn remove_dir(path: &Path, place: Result<Place, Errno>) -> Result<()>
 pub(super) fn remove_file(path: &Path, place: Result<Place, Errno>) -> Result<()> {
     let remove = |place: Place| {
         let (directory, name) = (place.directory(), &place.name);
-        let there = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        // No server of a volume is asked, even if a mount is there: that it is none is what unlinking says.
+        let is_link = rustix::fs::readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_ok();
         rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
-        Ok(there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Symlink))
+        Ok(is_link)
     };
     let was_link = place.and_then(remove).map_err(|error| HostError::os(Action::RemoveFile, path, error))?;
     Effect::new(if was_link { "unlink" } else { "remove" }, path).announce();

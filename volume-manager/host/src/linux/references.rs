@@ -1,10 +1,12 @@
-//! Other mounts of a directory or file, from the kernel's list of mount ids. Only ids that are new since the last
-//! look are queried for their devices. Touches nothing.
+//! Other mounts of a directory or file, and mounts that no server is behind, from the kernel's list of mount ids. Only ids
+//! that are new since the last look are queried. Touches nothing, not even the path that is asked about, before it is known
+//! that no server is behind it.
 //!
 //! When a pod ends this is called for each of its volumes, and reading the whole table takes longer the more
 //! volumes the node has. Kernels before 6.8 have no such list and the table must be read; callers that wait for
 //! one reading share it.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,22 +35,39 @@ struct Look {
 
 #[derive(Debug, Clone)]
 enum Seen {
-    /// Unique mount ids, which are never reused, and the devices of their file systems, which never change.
-    Devices(Arc<[(u64, DeviceNumber)]>),
+    /// Sorted by id.
+    Mounts(Arc<[Known]>),
     /// On a kernel without unique ids.
     Table(MountTable),
 }
 
+/// What is kept of a mount.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Unique, and never reused.
+    id: u64,
+    /// That of the file system, which never changes.
+    device: DeviceNumber,
+    /// Tells mount points apart. The mount may have been moved since.
+    place: u64,
+}
+
+fn place_of(mount_point: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    mount_point.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Default for Seen {
     fn default() -> Self {
-        Self::Devices(Arc::default())
+        Self::Mounts(Arc::default())
     }
 }
 
 /// Mount points of the other mounts of the directory or file that `path` shows.
 pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
     let found = match mounts.seen()? {
-        Seen::Devices(devices) => references_among(&devices, path),
+        Seen::Mounts(mounts) => references_among(&mounts, path),
         Seen::Table(table) => return Ok(table.references(path)),
     };
     match found {
@@ -58,13 +77,13 @@ pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Mount points among `devices` that show the same directory or file as `path`.
-fn references_among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, Errno> {
+/// Mount points among `mounts` that show the same directory or file as `path`.
+fn references_among(mounts: &[Known], path: &Path) -> Result<Vec<PathBuf>, Errno> {
     let own = statmount::shown_at(path)?;
     let root = own.root_at(path);
     let mut found = Vec::new();
-    for (id, _) in devices.iter().filter(|(id, device)| *device == own.dev && *id != own.id) {
-        match statmount::shown_by(*id) {
+    for other in mounts.iter().filter(|other| other.device == own.dev && other.id != own.id) {
+        match statmount::shown_by(other.id) {
             Ok(other) if other.root == root => found.push(other.mount_point),
             // NOENT: unmounted since.
             Ok(_) | Err(Errno::NOENT) => {}
@@ -75,6 +94,18 @@ fn references_among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<
 }
 
 impl Mounts {
+    /// Whether one mount is at `path`, of a file system that answers for itself. The way there must be free of links and of
+    /// other mounts. False if in doubt.
+    pub(super) fn is_local(&self, path: &Path) -> bool {
+        let Ok(Seen::Mounts(mounts)) = self.seen() else { return false };
+        let place = place_of(path);
+        let mut there = mounts.iter().filter(|mount| mount.place == place);
+        match (there.next(), there.next()) {
+            (Some(only), None) => statmount::is_local_at(only.id, path),
+            _ => false,
+        }
+    }
+
     /// All mounts as of some moment after the call. A caller that waits for the lock while another begins a look
     /// uses that look.
     fn seen(&self) -> Result<Seen> {
@@ -94,25 +125,25 @@ impl Mounts {
 
 impl Seen {
     fn look_again(&self) -> Result<Self> {
-        match self.devices() {
-            Ok(devices) => Ok(Self::Devices(devices)),
+        match self.mounts() {
+            Ok(mounts) => Ok(Self::Mounts(mounts)),
             Err(_) => Ok(Self::Table(mount_point::table()?)),
         }
     }
 
     /// The current mounts. Both lists are sorted by id, so a known mount is found without querying it again.
-    fn devices(&self) -> Result<Arc<[(u64, DeviceNumber)]>, Errno> {
+    fn mounts(&self) -> Result<Arc<[Known]>, Errno> {
         let mut before = match self {
-            Self::Devices(devices) => devices.iter().peekable(),
+            Self::Mounts(mounts) => mounts.iter().peekable(),
             Self::Table(_) => [].iter().peekable(),
         };
         let mut now = Vec::new();
         for id in statmount::list()? {
-            while before.next_if(|(earlier, _)| *earlier < id).is_some() {}
-            match before.next_if(|(same, _)| *same == id) {
+            while before.next_if(|earlier| earlier.id < id).is_some() {}
+            match before.next_if(|same| same.id == id) {
                 Some(known) => now.push(*known),
-                None => match statmount::device_of(id) {
-                    Ok(device) => now.push((id, device)),
+                None => match statmount::shown_by(id) {
+                    Ok(new) => now.push(Known { id, device: new.dev, place: place_of(&new.mount_point) }),
                     // Unmounted since.
                     Err(Errno::NOENT) => {}
                     Err(error) => return Err(error),
@@ -144,12 +175,12 @@ mod tests {
     /// The fallback for older kernels is called on this kernel too.
     #[test]
     fn table_and_list_give_the_same_references() {
-        let Ok(devices) = Seen::default().devices() else { return eprintln!("skipped: no listmount here") };
+        let Ok(mounts) = Seen::default().mounts() else { return eprintln!("skipped: no listmount here") };
         let scratch = tempfile::tempdir().unwrap();
         let (proc, scratch) = (Path::new("/proc"), scratch.path());
         let table = mount_point::table().unwrap();
         for path in [proc, scratch] {
-            assert_eq!(references_among(&devices, path), Ok(table.references(path)), "{}", path.display());
+            assert_eq!(references_among(&mounts, path), Ok(table.references(path)), "{}", path.display());
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Action, HostError, Result};
 use crate::mount_table::{DeviceNumber, MountEntry, part_shown};
 use crate::options::split_options;
 
-const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(raw::STATX_MNT_ID_UNIQUE);
+pub(super) const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(raw::STATX_MNT_ID_UNIQUE);
 
 /// Every field of mountinfo. `MNT_OPTS` and the subtype may be missing in an answer: that means "none".
 const WANTED: u32 = raw::STATMOUNT_SB_BASIC
@@ -68,9 +68,13 @@ pub(super) fn shown_by(id: u64) -> Result<Mount, Errno> {
     statmount(id, PLACE)?.place(id).ok_or(Errno::NODATA)
 }
 
-/// The device of the mount's file system.
-pub(super) fn device_of(id: u64) -> Result<DeviceNumber, Errno> {
-    statmount(id, raw::STATMOUNT_SB_BASIC)?.device().ok_or(Errno::NODATA)
+/// Whether the mount with this id is still at this mount point, of a file system without a server.
+pub(super) fn is_local_at(id: u64, mount_point: &Path) -> bool {
+    /// ext2 to ext4, XFS, btrfs, tmpfs.
+    const LOCAL: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+    let Ok(answer) = statmount(id, PLACE) else { return false };
+    let is_there = answer.path(answer.fixed().mnt_point).is_some_and(|path| path == mount_point);
+    answer.has(PLACE) && is_there && LOCAL.contains(&answer.fixed().sb_magic)
 }
 
 fn unique_id(path: &Path) -> Result<Option<u64>, Errno> {

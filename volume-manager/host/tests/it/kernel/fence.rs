@@ -152,3 +152,47 @@ fn missing_directories_are_made_also_where_a_link_or_a_mount_ends_the_short_way(
         assert_eq!(names(&ground.path("elsewhere")), [""; 0]);
     });
 }
+
+#[test]
+fn mount_over_the_root_is_seen_at_once() {
+    on_the_kernel(async |ground| {
+        let root = ground.dir("node").await;
+        let host = LinuxHost::of_node(&root);
+        host.make_dir_all(&root.join("pods/below"), 0o750).await.unwrap();
+        ground.tmpfs("node").await;
+        host.make_dir_all(&root.join("pods/above"), 0o750).await.unwrap();
+        assert_eq!(names(&root.join("pods")), ["above"]);
+        // The root is held open.
+        drop(host);
+        ground.host.unmount(&root).await.unwrap();
+        let host = LinuxHost::of_node(&root);
+        host.make_dir_all(&root.join("pods/again"), 0o750).await.unwrap();
+        assert_eq!(names(&root.join("pods")), ["again", "below"]);
+    });
+}
+
+#[test]
+fn looks_follow_a_mount_that_is_moved_and_one_that_is_stacked() {
+    on_the_kernel(async |ground| {
+        let root = ground.dir("node").await;
+        let (node, machine) = (LinuxHost::of_node(&root), LinuxHost::new());
+        let (first, second) = (ground.dir("node/first").await, ground.dir("node/second").await);
+        let (corpse, tmpfs) = (ground.corpse("corpse").await, ground.tmpfs("node/first").await);
+        let agree = async || {
+            for path in [&first, &second] {
+                let (ours, all) = (node.metadata(path).await, machine.metadata(path).await);
+                assert_eq!(format!("{ours:?}"), format!("{all:?}"), "{}", path.display());
+                let (ours, all) = (node.references(path).await, machine.references(path).await);
+                assert_eq!(format!("{ours:?}"), format!("{all:?}"), "{}", path.display());
+            }
+        };
+        agree().await;
+        // Another mount is in its place, and the list that was read before has the first one there.
+        rustix::mount::mount_move(&tmpfs, &second).unwrap();
+        ground.host.bind(&Bind::new(&corpse, &first)).await.unwrap();
+        agree().await;
+        assert!(node.metadata(&first).await.unwrap_err().is_corrupted_mount());
+        ground.host.bind(&Bind::new(&corpse, &second)).await.unwrap();
+        agree().await;
+    });
+}

@@ -40,7 +40,9 @@ async fn unreadable_mount_state_counts_as_mounted() {
     host.kernel().make_dir_all(&bench.path(VOLUME).join("mount"), 0o750).unwrap();
     let data = br#"{"driverName":"d.example","volumeHandle":"h","specVolID":"pv"}"#;
     host.kernel().write_file(&record, data, 0o644).unwrap();
-    host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on("is_likely_mount_point").times(1));
+    for (method, errno) in [("remove_dir", host::errno::EBUSY), ("is_likely_mount_point", host::errno::EIO)] {
+        host.faults().add(Rule::new(Order::Fail(errno)).on(method).times(1));
+    }
     for (end, stays) in [("failed", true), ("done", false)] {
         let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
         assert!(story.contains("call NodeUnpublishVolume"), "{story}");
