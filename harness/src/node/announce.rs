@@ -14,13 +14,12 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tonic::transport::Channel;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use volume_manager::plugin::csi::socket::SocketDialer;
-use volume_manager::{DialError, Dialer, Notice};
+use volume_manager::{Connection, DialError, Dialer, Notice};
 
 use super::protocol::{EffectFields, Spoken};
 
@@ -145,7 +144,7 @@ impl Visit for Fields {
 /// Connects to a driver after all earlier notices are sent.
 #[async_trait]
 impl Dialer for Announcer {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         self.catch_up();
         SocketDialer.dial(endpoint).await
     }

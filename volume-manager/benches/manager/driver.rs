@@ -10,9 +10,8 @@ use csi_proto::v1::{self, NodeServiceCapability};
 use host::errno::Errno;
 use host::fake::FakeKernel;
 use testing::pipe;
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
-use volume_manager::{DialError, Dialer};
+use volume_manager::{Connection, DialError, Dialer};
 
 pub(crate) const NAME: &str = "bench.csi.volproof.dev";
 
@@ -100,8 +99,8 @@ impl Node for Driver {
 
 #[async_trait]
 impl Dialer for Driver {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         let (pipe, _) = pipe::serve(NodeServer::new(self.clone()));
-        pipe.channel(endpoint).await
+        pipe.connection(endpoint).await
     }
 }

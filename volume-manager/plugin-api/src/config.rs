@@ -7,7 +7,8 @@ use std::time::Duration;
 use api::names::NodeName;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tonic::transport::Channel;
+
+use crate::connection::Connection;
 
 /// Configuration of a manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub enum ClientStyle {
 #[async_trait]
 pub trait Dialer: fmt::Debug + Send + Sync + 'static {
     /// Connects to the socket.
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError>;
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError>;
 }
 
 /// A socket cannot be connected to.

@@ -14,6 +14,7 @@
 
 mod changes;
 mod config;
+mod connection;
 mod context;
 pub mod error;
 mod facts;
@@ -28,6 +29,7 @@ mod transition;
 
 pub use changes::Changes;
 pub use config::{ClientStyle, Config, DialError, Dialer};
+pub use connection::Connection;
 pub use context::{EmittedEvent, EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue};
 pub use facts::{Facts, RegisteredDriver};
 pub use plugin::{Attacher, BlockMapper, DeviceMounter, Expander, Meter, Remote, VolumePlugin};

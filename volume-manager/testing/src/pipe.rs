@@ -7,12 +7,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use plugin_api::DialError;
+use plugin_api::{Connection, DialError};
 use tokio::io::DuplexStream;
 use tokio::task::AbortHandle;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
-use tonic::transport::{Channel, Endpoint};
 
 /// The bytes that are under way in one direction: a few calls.
 const ROOM: usize = 1 << 13;
@@ -38,17 +37,12 @@ where
 }
 
 impl Pipe {
-    /// A channel through this connection, as if `endpoint` had been dialled. It is not dialled again.
+    /// The connection, as if `endpoint` had been dialled.
     ///
     /// # Errors
     /// When the server has gone.
-    pub async fn channel(self, endpoint: &Path) -> Result<Channel, DialError> {
-        let mut ours = Some(self.0);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take().map(TokioIo::new);
-            async move { ours.ok_or_else(no_listener) }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
+    pub async fn connection(self, endpoint: &Path) -> Result<Connection, DialError> {
+        let connected = Connection::over(self.0).await;
         connected.map_err(|error| DialError { endpoint: endpoint.to_owned(), source: Box::new(error) })
     }
 }

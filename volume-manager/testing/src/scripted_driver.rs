@@ -13,9 +13,8 @@ use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::node_service_capability::{Rpc, Type};
 use csi_proto::v1::*;
-use plugin_api::{DialError, Dialer};
+use plugin_api::{Connection, DialError, Dialer};
 use prost::Message;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::pipe;
@@ -197,7 +196,7 @@ impl ScriptedDriver {
 
 #[async_trait]
 impl Dialer for ScriptedDriver {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         {
             let mut state = self.state();
             if state.down {
@@ -206,7 +205,7 @@ impl Dialer for ScriptedDriver {
             state.connections += 1;
         }
         let (pipe, _) = pipe::serve(NodeServer::new(self.clone()));
-        pipe.channel(endpoint).await
+        pipe.connection(endpoint).await
     }
 }
 

@@ -19,11 +19,10 @@ use host::fake::{FakeHost, FakeKernel};
 use plugin_api::registry::Registry;
 pub(crate) use testing::toy::volume;
 use testing::{MemoryApi, Toy};
-use tonic::transport::Channel;
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
 use volume_manager::plugin::local::LocalPlugin;
-use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
+use volume_manager::{Config, Connection, DialError, Dialer, Parts, PodState, VolumeManager};
 
 /// The manager's root directory.
 pub(crate) const ROOT: &str = "/var/lib/kubelet";
@@ -43,7 +42,7 @@ pub(crate) struct NoDialer;
 
 #[async_trait]
 impl Dialer for NoDialer {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         Err(DialError { endpoint: endpoint.to_owned(), source: "there are no drivers here".into() })
     }
 }

@@ -8,9 +8,8 @@ use csi_proto::v1::NodeServiceCapability;
 use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability};
 use testing::pipe;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
-use volume_manager::{DialError, Dialer};
+use volume_manager::{Connection, DialError, Dialer};
 
 use super::SimulatedDriver;
 use crate::objects::NODE;
@@ -107,7 +106,7 @@ impl Node for SimulatedDriver {
 
 #[async_trait]
 impl Dialer for SimulatedDriver {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         if !self.open().up {
             return Err(pipe::refused(endpoint));
         }
@@ -117,6 +116,6 @@ impl Dialer for SimulatedDriver {
             inner.tasks.retain(|task| !task.is_finished());
             inner.tasks.push(serving);
         }
-        pipe.channel(endpoint).await
+        pipe.connection(endpoint).await
     }
 }

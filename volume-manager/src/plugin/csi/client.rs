@@ -15,8 +15,7 @@ use api::names::DriverName;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{self, node_service_capability};
 use futures::future::BoxFuture;
-use plugin_api::{ClientStyle, Dialer, RegisteredDriver};
-use tonic::transport::Channel;
+use plugin_api::{ClientStyle, Connection, Dialer, RegisteredDriver};
 use tonic::{Request, Response, Status};
 
 use super::pod_info;
@@ -59,9 +58,9 @@ pub(crate) struct Memory(Mutex<Remembered>);
 
 #[derive(Default)]
 struct Remembered {
-    channel: Option<Channel>,
+    connection: Option<Connection>,
     capabilities: Option<Capabilities>,
-    /// The calls under way on the channel, and the most that were.
+    /// The calls under way on the connection, and the most that were.
     calls: usize,
     most_calls: usize,
 }
@@ -79,7 +78,7 @@ impl Memory {
     }
 }
 
-/// A call under way on the channel of a memory.
+/// A call under way on the connection of a memory.
 struct UnderWay<'a>(&'a Memory);
 
 impl<'a> UnderWay<'a> {
@@ -96,7 +95,7 @@ impl Drop for UnderWay<'_> {
         let mut remembered = self.0.open();
         remembered.calls -= 1;
         if remembered.calls == 0 && std::mem::take(&mut remembered.most_calls) > BURST {
-            remembered.channel = None;
+            remembered.connection = None;
         }
     }
 }
@@ -229,15 +228,15 @@ impl Session {
         method: &'static str,
         message: Q,
         secrets: &[String],
-        send: impl FnOnce(NodeClient<Channel>, Request<Q>) -> BoxFuture<'static, Result<Response<R>, Status>>,
+        send: impl FnOnce(NodeClient<Connection>, Request<Q>) -> BoxFuture<'static, Result<Response<R>, Status>>,
     ) -> Result<R, CallError> {
         let _under_way = UnderWay::begin(&self.memory);
         let exchange = async {
-            let channel = self.channel(method).await?;
+            let connection = self.connection(method).await?;
             let mut request = Request::new(message);
             // The timeout is sent to the driver; the wait itself is ended by the manager's clock, below.
             request.set_timeout(self.deadline.saturating_duration_since(self.lines.clock.now()));
-            let answer = send(NodeClient::new(channel), request).await;
+            let answer = send(NodeClient::new(connection), request).await;
             answer
                 .map(Response::into_inner)
                 .map_err(|status| CallError::new(method, &status, secrets.iter().map(String::as_str)))
@@ -249,44 +248,43 @@ impl Session {
         };
         if outcome.as_ref().is_err_and(CallError::lost_the_driver) {
             let mut remembered = self.memory.open();
-            (remembered.channel, remembered.capabilities) = (None, None);
+            (remembered.connection, remembered.capabilities) = (None, None);
         }
         outcome
     }
 
-    async fn channel(&self, method: &'static str) -> Result<Channel, CallError> {
+    async fn connection(&self, method: &'static str) -> Result<Connection, CallError> {
         if self.lines.style == ClientStyle::Lean
-            && let Some(channel) = self.memory.open().channel.clone()
+            && let Some(kept) = self.memory.open().connection.clone().filter(|kept| !kept.is_closed())
         {
-            return Ok(channel);
+            return Ok(kept);
         }
         let endpoint: &Path = &self.endpoint;
         let dialled = self.lines.dialer.dial(endpoint).await;
-        let channel = dialled.map_err(|error| CallError::unreachable(method, endpoint, &error))?;
+        let connection = dialled.map_err(|error| CallError::unreachable(method, endpoint, &error))?;
         if self.lines.style == ClientStyle::Lean {
-            self.memory.open().channel = Some(channel.clone());
+            self.memory.open().connection = Some(connection.clone());
         }
-        Ok(channel)
+        Ok(connection)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tonic::transport::Endpoint;
-
     use super::*;
 
     #[tokio::test]
     async fn connection_of_a_burst_is_closed_after_its_last_call() {
         let memory = Memory::default();
-        memory.open().channel = Some(Endpoint::from_static("http://driver").connect_lazy());
+        let (ours, _theirs) = tokio::io::duplex(1 << 10);
+        memory.open().connection = Some(Connection::over(ours).await.unwrap());
         let calls = |many| (0..many).map(|_| UnderWay::begin(&memory)).collect::<Vec<_>>();
         drop(calls(BURST));
-        assert!(memory.open().channel.is_some());
+        assert!(memory.open().connection.is_some());
         let mut burst = calls(BURST + 1);
         burst.truncate(1);
-        assert!(memory.open().channel.is_some());
+        assert!(memory.open().connection.is_some());
         drop(burst);
-        assert!(memory.open().channel.is_none());
+        assert!(memory.open().connection.is_none());
     }
 }

@@ -18,8 +18,7 @@ use api::names::{DriverName, is_path_component};
 use api::{ApiError, ApiSource};
 use csi_proto::registration::registration_client::RegistrationClient;
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
-use plugin_api::{Config, Dialer};
-use tonic::transport::Channel;
+use plugin_api::{Config, Connection, Dialer};
 use tonic::{Response, Status};
 
 use super::client::{Lines, Memory, Session};
@@ -117,10 +116,10 @@ impl Registrar {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn dial(&self, socket: &Path) -> Result<Channel, RegistrationError> {
+    async fn dial(&self, socket: &Path) -> Result<Connection, RegistrationError> {
         let failed = |source| RegistrationError::Socket { socket: socket.to_owned(), source };
         match clock::within(&*self.clock, DIAL, self.dialer.dial(socket)).await {
-            Some(Ok(channel)) => Ok(channel),
+            Some(Ok(connection)) => Ok(connection),
             Some(Err(error)) => Err(failed(CallError::unreachable("GetInfo", socket, &error))),
             None => Err(failed(CallError::deadline("GetInfo"))),
         }

@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use hyper_util::rt::TokioIo;
-use plugin_api::{DialError, Dialer};
+use plugin_api::{Connection, DialError, Dialer};
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
-use tower::service_fn;
 
 /// Connects to Unix sockets.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,15 +12,9 @@ pub struct SocketDialer;
 
 #[async_trait]
 impl Dialer for SocketDialer {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let socket = endpoint.to_owned();
-        // The authority that drivers see; the connector ignores it.
-        let address = Endpoint::from_static("http://localhost");
-        let connector = service_fn(move |_| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        });
-        let connected = address.connect_with_connector(connector).await;
-        connected.map_err(|error| DialError { endpoint: endpoint.to_owned(), source: Box::new(error) })
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
+        let failed = |source| DialError { endpoint: endpoint.to_owned(), source };
+        let stream = UnixStream::connect(endpoint).await.map_err(|error| failed(error.into()))?;
+        Connection::over(stream).await.map_err(|error| failed(error.into()))
     }
 }

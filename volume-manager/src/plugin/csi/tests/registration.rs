@@ -13,10 +13,9 @@ use csi_proto::registration::registration_server::{Registration as RegistrationS
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
-use plugin_api::{DialError, Dialer};
+use plugin_api::{Connection, DialError, Dialer};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::Registration;
@@ -75,7 +74,7 @@ impl RegistrationService for ToySocket {
 
 #[async_trait]
 impl Dialer for ToyDialer {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+    async fn dial(&self, endpoint: &Path) -> Result<Connection, DialError> {
         if endpoint == Path::new("/csi.sock") {
             return self.driver.dial(endpoint).await;
         }
@@ -84,7 +83,7 @@ impl Dialer for ToyDialer {
         // The node service is served at the same socket, as a driver may do.
         let server = Routes::new(RegistrationServer::new(self.socket.clone()));
         let (pipe, _) = pipe::serve(server.add_service(NodeServer::new(self.driver.clone())));
-        pipe.channel(endpoint).await
+        pipe.connection(endpoint).await
     }
 }
 
