@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::event::{
-    Disturbance, Edge, EffectKind, Event, OperationEdge, OperationName, Role, RpcEnd, TraceLine,
+    Disturbance, Edge, EffectKind, Event, OperationEdge, OperationName, Role, RpcEnd, TraceLine, World,
 };
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -41,6 +41,8 @@ struct NothingRisked {
 }
 
 struct Attempt {
+    pod: String,
+    volume: String,
     /// The states of the volume and of the pod at its start.
     before: [String; 2],
     /// The paths that were made since, for any volume.
@@ -50,6 +52,13 @@ struct Attempt {
 }
 
 impl Attempt {
+    /// Whether a key of the books is for another pod with the volume.
+    fn is_of_another_pod(&self, key: &str) -> bool {
+        let mut words = key.split(' ');
+        let (kind, pod, volume) = (words.next(), words.next(), words.next());
+        kind == Some("pod") && pod != Some(&self.pod) && volume == Some(&self.volume)
+    }
+
     fn kernel_failed_at(&mut self, path: &str) {
         let path = Path::new(path);
         let concerns = |made: &String| path.starts_with(made) || Path::new(made).starts_with(path);
@@ -79,7 +88,10 @@ fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
 impl Check for NothingRisked {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         if let Some((edge, volume)) = mount_edge(line, Edge::Start) {
-            let attempt = Attempt { before: states(books, edge), made: Vec::new(), kernel_failed: false };
+            let (pod, volume_name) = (edge.pod.to_string(), edge.volume.to_string());
+            let before = states(books, edge);
+            let attempt =
+                Attempt { pod, volume: volume_name, before, made: Vec::new(), kernel_failed: false };
             self.attempts.insert(volume.to_owned(), attempt);
         } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let Some(attempt) = self.attempts.remove(volume) else { return };
@@ -100,6 +112,10 @@ impl Check for NothingRisked {
             // A kernel that fails on order may have removed the path although it reports an error.
             Event::Disturbed(Disturbance::StepFailed { path, .. }) => {
                 self.attempts.values_mut().for_each(|attempt| attempt.kernel_failed_at(path));
+            }
+            // Another pod is found to have the volume: no attempt says that, but recovery, of both the volume and the pod.
+            Event::State(change) if change.world == World::Actual && change.from.is_empty() => {
+                self.attempts.retain(|_, attempt| !attempt.is_of_another_pod(&change.key));
             }
             Event::Process(edge) if edge.who == Role::Node => self.attempts.clear(),
             _ => {}
@@ -189,6 +205,10 @@ mod tests {
         breaks(rule, changed, &[begin, "write data:v1\nremove data:v1\n", doubt, end].concat(), &[]);
         breaks(rule, changed, &[begin, doubt, end].concat(), &[]);
         breaks(rule, changed, &[begin, "state v1 DeviceMountUncertain\n", end].concat(), &[]);
+        let found = "state v1/b VolumeMountUncertain\n";
+        passes_over(rule, &[begin, "state v1 DeviceMountUncertain\n", found, end].concat(), &[]);
+        let known = [found, begin].concat();
+        breaks(rule, changed, &[&known, "state v1 DeviceMountUncertain\n", end].concat(), &[]);
         let had = ["state v1/a VolumeMounted\n", begin].concat();
         breaks(rule, changed, &[&had, "state v1/a -\n", end].concat(), &[]);
     }
