@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::json::JsonError;
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tokio::net::UnixListener;
@@ -311,7 +311,7 @@ async fn accept(listener: UnixListener, front: Front) {
                 let caller = stream.peer_cred().ok().and_then(|caller| caller.pid()).filter(|pid| *pid > 0);
                 let front = TowerToHyperService::new(Front { caller, ..front.clone() });
                 connections.spawn(async move {
-                    let server = auto::Builder::new(TokioExecutor::new()).http2_only();
+                    let server = http2::Builder::new(TokioExecutor::new());
                     // The end of a connection does not matter: its calls are recorded one by one.
                     let _ = server.serve_connection(TokioIo::new(stream), front).await;
                 });

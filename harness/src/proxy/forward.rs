@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use csi_proto::json::JsonError;
@@ -10,12 +11,12 @@ use serde_json::{Value, json};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Channel;
 use tonic::{Extensions, Request, Response, Status};
+use volume_manager::plugin::csi::socket::SocketDialer;
+use volume_manager::{Connection, Dialer as _};
 
 use super::codec::Raw;
-use super::connect;
-use super::unreadable::{LARGEST_ANSWER, explained, read, unreachable, unreadable};
+use super::unreadable::{LARGEST_ANSWER, explained, no_answer, read, unreachable, unreadable};
 
 /// What an answer says, beside its bytes.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ pub(super) struct Upstreams {
 #[derive(Debug)]
 struct Upstream {
     socket: PathBuf,
-    channel: Mutex<Option<Channel>>,
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Upstreams {
@@ -54,11 +55,11 @@ impl Upstreams {
 
     pub(super) fn forget(&self) {
         for upstream in [Some(&self.node), self.controller.as_ref()].into_iter().flatten() {
-            *upstream.channel() = None;
+            *upstream.connection() = None;
         }
     }
 
-    /// Passes a call on and returns the driver's answer.
+    /// Passes a call on and returns the driver's answer, if that comes within the time.
     pub(super) async fn call(
         &self,
         path: &PathAndQuery,
@@ -74,7 +75,7 @@ impl Upstreams {
 
 impl Upstream {
     fn new(socket: PathBuf) -> Self {
-        Self { socket, channel: Mutex::new(None) }
+        Self { socket, connection: Mutex::new(None) }
     }
 
     async fn call(
@@ -83,16 +84,17 @@ impl Upstream {
         metadata: MetadataMap,
         message: Bytes,
     ) -> Result<Response<Bytes>, Status> {
-        let mut grpc = Grpc::new(self.connected()?)
+        let mut grpc = Grpc::new(self.connected().await?)
             .max_decoding_message_size(LARGEST_ANSWER)
             .max_encoding_message_size(usize::MAX);
-        if let Err(error) = grpc.ready().await {
-            *self.channel() = None;
-            return Err(unreachable(&self.socket, &error));
-        }
+        let limit = deadline(&metadata);
         let request = Request::from_parts(metadata, Extensions::default(), message);
-        let mut answer =
-            grpc.unary(request, path.clone(), Raw).await.map_err(|status| self.explain(status))?;
+        let asked = grpc.unary(request, path.clone(), Raw);
+        let answer = match limit {
+            Some(limit) => tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(no_answer())),
+            None => asked.await,
+        };
+        let mut answer = answer.map_err(|status| self.explain(status))?;
         if let Some(json) = read(path.path(), answer.get_ref())? {
             answer.extensions_mut().insert(Read(json));
         }
@@ -105,25 +107,42 @@ impl Upstream {
         let Some(cause) = status.source() else {
             // Garbage may have been the last of the connection.
             if unreadable(&status).is_some() {
-                *self.channel() = None;
+                *self.connection() = None;
             }
             return status;
         };
-        *self.channel() = None;
+        *self.connection() = None;
         unreachable(&self.socket, cause)
     }
 
-    fn connected(&self) -> Result<Channel, Status> {
-        let mut kept = self.channel();
-        if let Some(channel) = &*kept {
-            return Ok(channel.clone());
+    async fn connected(&self) -> Result<Connection, Status> {
+        let kept = self.connection().clone();
+        if let Some(kept) = kept.filter(|kept| !kept.is_closed()) {
+            return Ok(kept);
         }
-        let channel = connect(&self.socket).map_err(|error| unreachable(&self.socket, &error))?;
-        Ok(kept.insert(channel).clone())
+        let made = SocketDialer.dial(&self.socket).await;
+        let made = made.map_err(|error| unreachable(&self.socket, &error))?;
+        Ok(self.connection().insert(made).clone())
     }
 
-    fn channel(&self) -> MutexGuard<'_, Option<Channel>> {
+    fn connection(&self) -> MutexGuard<'_, Option<Connection>> {
         // One value is replaced by another.
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The caller's deadline: `grpc-timeout` is at most eight digits and a unit.
+pub(super) fn deadline(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
 }

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
 use super::difference;
-use super::forward::{Upstreams, as_json, json_or_size};
+use super::forward::{Upstreams, as_json, deadline, json_or_size};
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
 use super::unreadable::unreadable;
@@ -310,19 +310,3 @@ impl Drop for Record<'_> {
 
 /// The time by which a caller's clock may have started earlier than this one.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
-
-/// The caller's deadline: `grpc-timeout` is at most eight digits and a unit.
-fn deadline(metadata: &MetadataMap) -> Option<Duration> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let amount: u64 = digits.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(amount * 3600),
-        "M" => Duration::from_secs(amount * 60),
-        "S" => Duration::from_secs(amount),
-        "m" => Duration::from_millis(amount),
-        "u" => Duration::from_micros(amount),
-        "n" => Duration::from_nanos(amount),
-        _ => return None,
-    })
-}
