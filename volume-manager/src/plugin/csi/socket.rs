@@ -21,6 +21,9 @@ impl Dialer for SocketDialer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use api::clock::{Clock as _, TokioClock};
     use csi_proto::v1::NodeGetInfoRequest;
     use csi_proto::v1::node_client::NodeClient;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -45,7 +48,7 @@ mod tests {
                 stream.write_all(sent).await.unwrap();
                 // The preface, the settings and the call.
                 let _ = stream.read(&mut [0; 1000]).await.unwrap();
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                TokioClock.sleep(Duration::from_millis(20)).await;
                 let _ = stream.read(&mut [0; 1000]).await.unwrap();
             }
         });
