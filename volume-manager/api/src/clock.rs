@@ -31,14 +31,6 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Returns once a moment has come; never, if there is none.
-pub async fn until(clock: &dyn Clock, due: Option<Instant>) {
-    match due {
-        Some(due) => clock.sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// A wait for a moment that is set again and again, and seldom to another one: a runtime's timer costs more than what most
 /// turns of a loop do.
 #[derive(Default)]
@@ -53,7 +45,12 @@ impl Alarm {
     pub async fn until(&mut self, clock: &Arc<dyn Clock>, due: Option<Instant>) {
         if self.due != due || self.wait.is_none() {
             let clock = Arc::clone(clock);
-            self.wait = Some(Box::pin(async move { until(&*clock, due).await }));
+            self.wait = Some(Box::pin(async move {
+                match due {
+                    Some(due) => clock.sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            }));
             self.due = due;
         }
         if let Some(wait) = &mut self.wait {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::clock::{Clock, Instant, until};
+use api::clock::{Alarm, Clock, Instant};
 use api::follow::{Following, News};
 use api::names::{NodeName, VolumeName};
 use api::timely::Timely;
@@ -148,12 +148,12 @@ impl Controller {
                 Following::new(kind, Arc::clone(&self.context.api), Arc::clone(&self.context.clock));
             self.tasks.spawn(following.send_to(self.sender.clone(), Event::Seen));
         }
+        let (clock, mut alarm) = (Arc::clone(&self.context.clock), Alarm::default());
         loop {
-            let (due, clock) = (self.next_due(), Arc::clone(&self.context.clock));
             let event = tokio::select! {
                 biased;
                 event = events.recv() => event,
-                () = until(&*clock, due) => None,
+                () = alarm.until(&clock, self.next_due()) => None,
             };
             let ready = event.into_iter().chain(std::iter::from_fn(|| events.try_recv().ok()));
             for event in ready {

@@ -8,7 +8,7 @@ use crate::event::{
 };
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::staging::handle;
+use super::staging::{handle, pod_and_handle};
 
 /// Operations that mount or map a volume for a pod.
 const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
@@ -42,7 +42,6 @@ struct NothingRisked {
 
 struct Attempt {
     pod: String,
-    volume: String,
     /// The states of the volume and of the pod at its start.
     before: [String; 2],
     /// The paths that were made since, for any volume.
@@ -52,13 +51,6 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Whether a key of the books is for another pod with the volume.
-    fn is_of_another_pod(&self, key: &str) -> bool {
-        let mut words = key.split(' ');
-        let (kind, pod, volume) = (words.next(), words.next(), words.next());
-        kind == Some("pod") && pod != Some(&self.pod) && volume == Some(&self.volume)
-    }
-
     fn kernel_failed_at(&mut self, path: &str) {
         let path = Path::new(path);
         let concerns = |made: &String| path.starts_with(made) || Path::new(made).starts_with(path);
@@ -88,10 +80,8 @@ fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
 impl Check for NothingRisked {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         if let Some((edge, volume)) = mount_edge(line, Edge::Start) {
-            let (pod, volume_name) = (edge.pod.to_string(), edge.volume.to_string());
-            let before = states(books, edge);
-            let attempt =
-                Attempt { pod, volume: volume_name, before, made: Vec::new(), kernel_failed: false };
+            let (pod, before) = (edge.pod.to_string(), states(books, edge));
+            let attempt = Attempt { pod, before, made: Vec::new(), kernel_failed: false };
             self.attempts.insert(volume.to_owned(), attempt);
         } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let Some(attempt) = self.attempts.remove(volume) else { return };
@@ -115,7 +105,8 @@ impl Check for NothingRisked {
             }
             // Another pod is found to have the volume: no attempt says that, but recovery, of both the volume and the pod.
             Event::State(change) if change.world == World::Actual && change.from.is_empty() => {
-                self.attempts.retain(|_, attempt| !attempt.is_of_another_pod(&change.key));
+                let Some((pod, volume)) = pod_and_handle(&change.key) else { return };
+                self.attempts.retain(|tried, attempt| tried != volume || attempt.pod == pod);
             }
             Event::Process(edge) if edge.who == Role::Node => self.attempts.clear(),
             _ => {}

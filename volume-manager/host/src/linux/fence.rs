@@ -47,6 +47,7 @@ impl Root {
         *held = identity_of(&directory)?.map(|identity| (identity, Arc::clone(&directory)));
         Ok(directory)
     }
+
     fn resolved(&self) -> Option<&Path> {
         if self.resolved.get().is_none() {
             // Another thread that was faster has the same path.

@@ -24,15 +24,13 @@ pub(crate) enum MountDir {
 /// Nothing is touched while something is mounted there: a later attempt needs the record. Missing parts are no
 /// error, so this can be repeated.
 pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<MountDir, HostError> {
-    match host.remove_dir(mount).await {
-        Ok(()) => {}
-        Err(error) if error.is_not_found() => {}
+    if let Err(error) = absent_is_fine(host.remove_dir(mount).await) {
         // A mount there is one cause of many.
-        Err(error) => match host.is_likely_mount_point(mount).await {
-            Ok(true) => return Ok(MountDir::StillMounted),
-            Err(unknown) if !unknown.is_not_found() => return Err(unknown),
-            _ => return Err(error),
-        },
+        return match host.is_likely_mount_point(mount).await {
+            Ok(true) => Ok(MountDir::StillMounted),
+            Err(unknown) if !unknown.is_not_found() => Err(unknown),
+            _ => Err(error),
+        };
     }
     let Some(parent) = mount.parent() else { return Ok(MountDir::Removed) };
     // The record goes after the mount directory: as long as the directory exists, its volume is known.
