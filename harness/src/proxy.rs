@@ -21,6 +21,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
@@ -94,6 +96,8 @@ pub struct Proxy {
     inode: u64,
     front: Front,
     task: AbortHandle,
+    /// Whether callers are asked to go. Each connection has a receiver, and the listener another.
+    leaving: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -117,8 +121,9 @@ impl Proxy {
             ledger: options.ledger,
             caller: None,
         };
-        let task = tokio::spawn(accept(listener, front.clone())).abort_handle();
-        Ok(Self { listen: options.listen, inode, front, task })
+        let (leaving, asked) = watch::channel(false);
+        let task = tokio::spawn(accept(listener, front.clone(), asked)).abort_handle();
+        Ok(Self { listen: options.listen, inode, front, task, leaving })
     }
 
     /// Adds a rule for calls from now on. Of several rules for a call the newest is used.
@@ -237,6 +242,16 @@ impl Proxy {
         }
     }
 
+    /// Asks callers to go: calls under way are answered, and later ones need a new connection.
+    pub fn dismiss(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Whether there are connections of callers.
+    pub fn has_callers(&self) -> bool {
+        self.leaving.receiver_count() > 1
+    }
+
     /// Whether another process has put its socket in this one's place.
     pub fn is_replaced(&self) -> bool {
         inode_of(&self.listen).is_ok_and(|inode| inode != self.inode)
@@ -257,8 +272,11 @@ impl Drop for Proxy {
 pub fn connect(socket: &Path) -> Result<Channel, ProxyError> {
     let failed = |source| ProxyError::Connect { path: socket.to_owned(), source };
     let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).map_err(failed)?;
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.http2_max_header_list_size(LARGEST_HEADERS).connect_lazy())
 }
+
+/// The largest headers that are read, among them the message of an error: as much as gRPC clients in other languages read.
+const LARGEST_HEADERS: u32 = 16 << 20;
 
 /// A request with a time limit for its answer.
 pub fn within<T>(message: T, limit: Duration) -> Request<T> {
@@ -298,7 +316,7 @@ fn inode_of(path: &Path) -> io::Result<u64> {
     fs::symlink_metadata(path).map(|found| found.ino())
 }
 
-async fn accept(listener: UnixListener, front: Front) {
+async fn accept(listener: UnixListener, front: Front, leaving: watch::Receiver<bool>) {
     // Connections are in this set, so that aborting the task ends them, too.
     let mut connections = JoinSet::new();
     loop {
@@ -310,10 +328,19 @@ async fn accept(listener: UnixListener, front: Front) {
                 let Ok((stream, _)) = accepted else { continue };
                 let caller = stream.peer_cred().ok().and_then(|caller| caller.pid()).filter(|pid| *pid > 0);
                 let front = TowerToHyperService::new(Front { caller, ..front.clone() });
+                let mut leaving = leaving.clone();
                 connections.spawn(async move {
-                    let server = http2::Builder::new(TokioExecutor::new());
+                    let mut server = http2::Builder::new(TokioExecutor::new());
+                    // Callers decide how much they ask at once, and how often they give up.
+                    server.max_concurrent_streams(None).max_pending_accept_reset_streams(usize::MAX);
+                    let mut served = pin!(server.serve_connection(TokioIo::new(stream), front));
                     // The end of a connection does not matter: its calls are recorded one by one.
-                    let _ = server.serve_connection(TokioIo::new(stream), front).await;
+                    tokio::select! {
+                        biased;
+                        _ = &mut served => return,
+                        _ = leaving.wait_for(|leaving| *leaving) => served.as_mut().graceful_shutdown(),
+                    }
+                    let _ = served.await;
                 });
             }
         }

@@ -37,5 +37,5 @@ pub use populator::PodState;
 pub use waits::{WaitCause, WaitError};
 // The part of the plugin contract that the owner of a manager needs.
 pub use plugin_api::paths::Paths;
-pub use plugin_api::{ClientStyle, Config, Connection, DialError, Dialer};
+pub use plugin_api::{ClientStyle, Config, Connection, DialError, Dialer, Unsent};
 pub use recovery::Knowledge;

@@ -70,6 +70,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The time for calls to end after the proxy has stopped to accept new ones.
 const LAST_CALLS: Duration = Duration::from_secs(20);
 
+/// The time for idle callers to close their connections.
+const LEAVE: Duration = Duration::from_secs(2);
+
 /// The longest delay before a mount outside of calls is printed.
 const GLANCE: Duration = Duration::from_millis(250);
 
@@ -139,7 +142,8 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
             ended = &mut end, if last_calls.is_none() => {
                 ended?;
                 proxy.withdraw();
-                last_calls = Some(Deadline::after(LAST_CALLS));
+                proxy.dismiss();
+                last_calls = Some((Deadline::after(LAST_CALLS), Deadline::after(LEAVE)));
             }
             _ = journal.wait(GLANCE, |journal| journal.length() > printed) => {}
         }
@@ -152,10 +156,15 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
         teller.tell_secrets();
         if last_calls.is_none() && proxy.is_replaced() {
             note!("another watch listens at {} now", flags.listen.display());
-            last_calls = Some(Deadline::after(LAST_CALLS));
+            proxy.dismiss();
+            last_calls = Some((Deadline::after(LAST_CALLS), Deadline::after(LEAVE)));
         }
-        // Calls under way are answered before the connections are closed.
-        if last_calls.as_ref().is_some_and(|limit| journal.in_flight().is_empty() || limit.passed()) {
+        // Calls under way are answered, and callers know that they are to connect again, before connections are closed.
+        let have_left = |leave: &Deadline| !proxy.has_callers() || leave.passed();
+        let is_over = |(limit, leave): &(Deadline, Deadline)| {
+            journal.in_flight().is_empty() && have_left(leave) || limit.passed()
+        };
+        if last_calls.as_ref().is_some_and(is_over) {
             break;
         }
     }

@@ -1,19 +1,21 @@
 //! The way from the proxy to the driver. Connects to the driver's sockets.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use csi_proto::json::JsonError;
+use h2::Reason;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status};
 use volume_manager::plugin::csi::socket::SocketDialer;
-use volume_manager::{Connection, Dialer as _};
+use volume_manager::{Connection, Dialer as _, Unsent};
 
 use super::codec::Raw;
 use super::unreadable::{LARGEST_ANSWER, explained, no_answer, read, unreachable, unreadable};
@@ -84,26 +86,41 @@ impl Upstream {
         metadata: MetadataMap,
         message: Bytes,
     ) -> Result<Response<Bytes>, Status> {
-        let mut grpc = Grpc::new(self.connected().await?)
-            .max_decoding_message_size(LARGEST_ANSWER)
-            .max_encoding_message_size(usize::MAX);
         let limit = deadline(&metadata);
-        let request = Request::from_parts(metadata, Extensions::default(), message);
-        let asked = grpc.unary(request, path.clone(), Raw);
+        let asked = async {
+            let request = || Request::from_parts(metadata.clone(), Extensions::default(), message.clone());
+            match self.once(path, request()).await {
+                Err(status) if is_unseen(&status) => self.once(path, request()).await,
+                answer => answer,
+            }
+        };
+        let began = Instant::now();
         let answer = match limit {
             Some(limit) => tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(no_answer())),
             None => asked.await,
         };
-        let mut answer = answer.map_err(|status| self.explain(status))?;
+        let mut answer = answer.map_err(|status| match cause(&status).and_then(h2::Error::reason) {
+            // The driver's clock for the caller's deadline may be a little faster.
+            Some(Reason::CANCEL) if limit.is_some_and(|limit| began.elapsed() >= limit) => no_answer(),
+            _ => self.explain(status),
+        })?;
         if let Some(json) = read(path.path(), answer.get_ref())? {
             answer.extensions_mut().insert(Read(json));
         }
         Ok(answer)
     }
 
+    async fn once(&self, path: &PathAndQuery, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        let mut grpc = Grpc::new(self.connected().await?)
+            .max_decoding_message_size(LARGEST_ANSWER)
+            .max_encoding_message_size(usize::MAX);
+        grpc.unary(request, path.clone(), Raw).await
+    }
+
     /// Replaces a status that the client library made up by one that says what happened.
     fn explain(&self, status: Status) -> Status {
         let status = explained(status);
+        let is_of_the_call = cause(&status).is_some_and(h2::Error::is_reset);
         let Some(cause) = status.source() else {
             // Garbage may have been the last of the connection.
             if unreadable(&status).is_some() {
@@ -111,7 +128,9 @@ impl Upstream {
             }
             return status;
         };
-        *self.connection() = None;
+        if !is_of_the_call {
+            *self.connection() = None;
+        }
         unreachable(&self.socket, cause)
     }
 
@@ -129,6 +148,20 @@ impl Upstream {
         // One value is replaced by another.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the driver has not begun with a call that failed, as when it takes no more calls over this connection. As gRPC
+/// clients do, the proxy makes such a call again.
+fn is_unseen(status: &Status) -> bool {
+    let error = cause(status);
+    let is_refused = |error: &h2::Error| error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_some_and(|error| error.is_go_away() && error.is_remote() || is_refused(error))
+        || status.source().is_some_and(<dyn Error>::is::<Unsent>)
+}
+
+/// The error of HTTP/2 that a call failed by.
+fn cause(status: &Status) -> Option<&h2::Error> {
+    std::iter::successors(status.source(), |error| (*error).source()).find_map(<dyn Error>::downcast_ref)
 }
 
 /// The caller's deadline: `grpc-timeout` is at most eight digits and a unit.

@@ -3,11 +3,14 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use api::clock::{Clock as _, TokioClock};
 use contracts::event::{Event, Unreadable};
 use csi_proto::v1;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::node_server::{Node, NodeServer};
+use h2::Reason;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::http;
 use tonic::{Code, Request, Response, Status};
 
 use super::*;
@@ -60,6 +63,7 @@ impl Driver {
         self.calls.lock().unwrap().push(volume.clone());
         match volume.as_str() {
             "broken" => Err(Status::failed_precondition("it is broken")),
+            "talkative" => Err(Status::failed_precondition("it is broken. ".repeat(5000))),
             "slow" => std::future::pending().await,
             _ => Ok(Response::new(v1::NodeStageVolumeResponse {})),
         }
@@ -75,13 +79,20 @@ struct Stage {
 }
 
 fn stage() -> Stage {
-    let directory = tempfile::tempdir().unwrap();
-    let driver = directory.path().join("driver.sock");
-    let listener = UnixListener::bind(&driver).unwrap();
     let served = Driver::default();
     let calls = Arc::clone(&served.calls);
     let server = tonic::transport::Server::builder().add_service(NodeServer::new(served));
-    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    let stage = stage_with(|listener| {
+        tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    });
+    Stage { calls, ..stage }
+}
+
+/// A stage with another driver.
+fn stage_with(serve: impl FnOnce(UnixListener)) -> Stage {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = directory.path().join("driver.sock");
+    serve(UnixListener::bind(&driver).unwrap());
     let journal = Journal::new(Symbols::new(Layout::standard()), None);
     let options = ProxyOptions {
         listen: directory.path().join("csi.sock"),
@@ -92,7 +103,7 @@ fn stage() -> Stage {
     };
     let proxy = Proxy::serve(options, journal.clone()).unwrap();
     let client = NodeClient::new(proxy.channel().unwrap());
-    Stage { _directory: directory, journal, proxy, calls, client }
+    Stage { _directory: directory, journal, proxy, calls: Arc::default(), client }
 }
 
 impl Stage {
@@ -135,6 +146,61 @@ async fn error_of_the_driver_goes_through_unchanged() {
     let status = stage.call("broken").await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "it is broken"));
     assert_eq!(stage.ends(), [("FailedPrecondition".to_owned(), String::new())]);
+}
+
+#[tokio::test]
+async fn long_error_of_the_driver_goes_through_unchanged() {
+    let mut stage = stage();
+    let error = stage.call("talkative").await.unwrap_err();
+    assert_eq!((error.code(), error.message().len()), (Code::FailedPrecondition, 70_000));
+}
+
+/// A driver that answers NOT_FOUND. It has not begun with its first call: it refuses that, or closes the connection.
+async fn hesitate(listener: UnixListener, refuses: bool) {
+    let mut is_first = true;
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        if is_first && !refuses {
+            connection.abrupt_shutdown(Reason::NO_ERROR);
+        }
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            if is_first && refuses {
+                respond.send_reset(Reason::REFUSED_STREAM);
+            } else {
+                let answer = http::Response::builder().header("grpc-status", "5").body(()).unwrap();
+                respond.send_response(answer, true).unwrap();
+            }
+            is_first = false;
+        }
+        is_first = false;
+    }
+}
+
+#[tokio::test]
+async fn call_that_the_driver_has_not_begun_with_is_made_again() {
+    for refuses in [true, false] {
+        let mut stage = stage_with(|listener| drop(tokio::spawn(hesitate(listener, refuses))));
+        assert_eq!(stage.call("data").await.unwrap_err().code(), Code::NotFound, "{refuses}");
+    }
+}
+
+#[tokio::test]
+async fn dismissed_callers_connect_again_and_calls_under_way_are_answered() {
+    let mut stage = stage();
+    let gate = stage.proxy.hold("NodeStageVolume");
+    let mut client = stage.client.clone();
+    let held = tokio::spawn(async move { client.node_stage_volume(request("data")).await.map(|_| ()) });
+    gate.reached().await;
+    assert!(stage.proxy.has_callers());
+    stage.proxy.dismiss();
+    gate.open();
+    held.await.unwrap().unwrap();
+    while stage.proxy.has_callers() {
+        TokioClock.sleep(Duration::from_millis(5)).await;
+    }
+    stage.call("more").await.unwrap();
+    assert_eq!(stage.reached(), 2);
 }
 
 #[tokio::test]

@@ -79,7 +79,8 @@ const NO_GRPC: [&str; 5] = [
 
 /// The beginnings of its causes for a stream that ends without an answer, and the ends of those for a cancelled one.
 const STREAM_ERROR: [&str; 2] = ["stream error detected: ", "stream error received: "];
-const CANCELLED: [&str; 2] = ["stream no longer needed", "refused stream"];
+const CANCELLED: [&str; 2] =
+    ["stream no longer needed", "refused stream before processing any application logic"];
 
 /// The status of a failed call. One that the client library made up for an unreadable or a missing answer is replaced
 /// by one that names the defect, with the code that other libraries use for it.

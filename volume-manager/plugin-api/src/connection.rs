@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures::future;
+use futures::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use h2::{Reason, RecvStream};
 use http_body::Frame;
@@ -35,8 +35,6 @@ const FIRST_WORDS: usize = 1 << 10;
 /// What an answer may have under way, and all answers together.
 const WINDOWS: (u32, u32) = (1 << 21, 5 << 20);
 
-const LARGEST_HEADERS: u32 = 1 << 14;
-
 /// The calls under way before the driver has said how many it takes.
 const FIRST_CALLS: usize = 100;
 
@@ -49,7 +47,7 @@ impl Connection {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Self, h2::Error> {
         let mut builder = Builder::new();
-        builder.enable_push(false).max_header_list_size(LARGEST_HEADERS);
+        builder.enable_push(false);
         builder.initial_window_size(WINDOWS.0).initial_connection_window_size(WINDOWS.1);
         builder.initial_max_send_streams(FIRST_CALLS);
         let stream = BufWriter::with_capacity(FIRST_WORDS, stream);
@@ -63,11 +61,21 @@ impl Connection {
         Ok(Self { sender, served: served.abort_handle() })
     }
 
-    /// Whether the other end has gone: no call can be made any more.
+    /// Whether the other end has gone, or takes no more calls.
     pub fn is_closed(&self) -> bool {
-        self.served.is_finished()
+        self.served.is_finished() || matches!(ready_for_a_call(&self.sender).now_or_never(), Some(Err(_)))
     }
 }
+
+/// Waits until the driver takes one more call.
+async fn ready_for_a_call(sender: &SendRequest<Bytes>) -> Result<SendRequest<Bytes>, h2::Error> {
+    sender.clone().ready().await
+}
+
+/// Why a call was not sent. It can be made again over another connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the call was not sent")]
+pub struct Unsent(#[from] h2::Error);
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,16 +94,16 @@ impl Service<Request<Body>> for Connection {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut sender = self.sender.clone();
+        let sender = self.sender.clone();
         Box::pin(async move {
             let (mut head, body) = request.into_parts();
             head.uri = at_localhost(head.uri.path_and_query());
             head.headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
             // CSI asks with one message.
             let message = body.collect().await?.to_bytes();
-            future::poll_fn(|cx| sender.poll_ready(cx)).await?;
-            let (answer, mut stream) =
-                sender.send_request(Request::from_parts(head, ()), message.is_empty())?;
+            let mut sender = ready_for_a_call(&sender).await.map_err(Unsent)?;
+            let head = Request::from_parts(head, ());
+            let (answer, mut stream) = sender.send_request(head, message.is_empty()).map_err(Unsent)?;
             if !message.is_empty() {
                 stream.send_data(message, true)?;
             }

@@ -29,7 +29,7 @@ mod transition;
 
 pub use changes::Changes;
 pub use config::{ClientStyle, Config, DialError, Dialer};
-pub use connection::Connection;
+pub use connection::{Answer, Connection, Unsent};
 pub use context::{EmittedEvent, EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue};
 pub use facts::{Facts, RegisteredDriver};
 pub use plugin::{Attacher, BlockMapper, DeviceMounter, Expander, Meter, Remote, VolumePlugin};
