@@ -37,6 +37,10 @@ pub(super) fn json_or_size(json: Result<Value, JsonError>, message: &[u8]) -> Va
     json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
 }
 
+/// How often a call is made that the driver does not begin with: a new connection may refuse it, too, before the driver has
+/// said how many calls it takes.
+const ATTEMPTS: usize = 4;
+
 /// The driver's sockets, each with the connection that is kept to it.
 #[derive(Debug)]
 pub(super) struct Upstreams {
@@ -89,10 +93,14 @@ impl Upstream {
         let limit = deadline(&metadata);
         let asked = async {
             let request = || Request::from_parts(metadata.clone(), Extensions::default(), message.clone());
-            match self.once(path, request()).await {
-                Err(status) if is_unseen(&status) => self.once(path, request()).await,
-                answer => answer,
+            let mut answer = self.once(path, request()).await;
+            for _ in 1..ATTEMPTS {
+                if !answer.as_ref().is_err_and(is_unseen) {
+                    break;
+                }
+                answer = self.once(path, request()).await;
             }
+            answer
         };
         let began = Instant::now();
         let answer = match limit {
