@@ -16,6 +16,7 @@ use crate::errno::Errno;
 
 mod calls;
 mod device;
+mod directory;
 mod fault;
 mod file;
 mod hold;

@@ -1,6 +1,5 @@
 //! Directories, files and links of the simulated kernel. Touches nothing real.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +45,7 @@ impl State {
 
     /// Ignores setuid and setgid, as mkdir does.
     pub(super) fn make_dir(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
-        self.create(path, Node::Dir(BTreeMap::new()), mode & 0o1777)
+        self.create(path, Node::empty_dir(), mode & 0o1777)
     }
 
     /// Makes a directory and its missing parents. Returns those that it made, from the top down.
@@ -112,7 +111,7 @@ impl State {
         if self.is_point(self.mount(at.mount).fs, at.ino) {
             return Err(Errno(errno::EBUSY));
         }
-        if !fs.entries(at.ino)?.is_empty() {
+        if !fs.directory(at.ino)?.is_empty() {
             return Err(Errno(errno::ENOTEMPTY));
         }
         self.unlink(self.mount(at.mount).fs, at.ino);
@@ -151,8 +150,10 @@ impl State {
         if covered != at && removal != Removal::Everything {
             return Err((path.to_owned(), Blocked::MountPoint));
         }
-        let names = match self.fs_of(covered.mount).entries(covered.ino) {
-            Ok(entries) => entries.keys().cloned().collect::<Vec<_>>(),
+        let names = match self.fs_of(covered.mount).directory(covered.ino) {
+            Ok(directory) => {
+                directory.sorted().into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+            }
             Err(error) => return Err(failed(error)),
         };
         let mut first = None;
@@ -171,9 +172,9 @@ impl State {
     pub(super) fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>, Errno> {
         let at = self.resolve(path, true)?;
         let fs = self.fs_of(at.mount);
-        let entries = fs.entries(at.ino)?.iter();
-        Ok(entries
-            .map(|(name, ino)| DirEntry { name: name.clone(), kind: fs.inode(*ino).node.kind() })
+        let names = fs.directory(at.ino)?.sorted().into_iter();
+        Ok(names
+            .map(|(name, ino)| DirEntry { name: name.to_owned(), kind: fs.inode(ino).node.kind() })
             .collect())
     }
 
@@ -273,7 +274,7 @@ impl State {
             return Err(Errno(errno::EBUSY));
         }
         if let Some(there) = there {
-            if fs.is_dir(there) && !fs.entries(there)?.is_empty() {
+            if fs.is_dir(there) && !fs.directory(there)?.is_empty() {
                 return Err(Errno(errno::ENOTEMPTY));
             }
             self.unlink(id, there);
@@ -346,8 +347,8 @@ impl State {
                 continue;
             }
             todo.push((at, true));
-            for ino in fs.entries(at.ino)?.values().rev() {
-                let below = At { mount: at.mount, ino: *ino };
+            for (_, ino) in fs.directory(at.ino)?.sorted().into_iter().rev() {
+                let below = At { mount: at.mount, ino };
                 let shown = self.cross(below);
                 if cross || shown == below {
                     todo.push((shown, false));
@@ -395,7 +396,7 @@ impl State {
         self.alive(dir)?;
         self.writable(dir)?;
         let fs = self.fs_of_mut(dir.mount);
-        let made = fs.create(dir.ino, name, Node::Dir(BTreeMap::new()), mode);
+        let made = fs.create(dir.ino, name, Node::empty_dir(), mode);
         // EEXIST: a dangling link has the name.
         let ino =
             made.map_err(|error| if error.0 == errno::EEXIST { Errno(errno::ENOTDIR) } else { error })?;

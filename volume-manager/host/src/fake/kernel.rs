@@ -53,8 +53,6 @@ pub(super) struct State {
     by_device: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
     /// The mount at each mount point: an inode of a parent mount.
     children: BTreeMap<(MountId, Ino), MountId>,
-    /// Number of mounts on an inode, through any parent mount. The name of such an inode is busy.
-    points: BTreeMap<(FsId, Ino), u32>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) devices: Devices,
     root: MountId,
@@ -83,7 +81,6 @@ impl State {
             mounts: BTreeMap::new(),
             by_device: BTreeMap::new(),
             children: BTreeMap::new(),
-            points: BTreeMap::new(),
             groups: BTreeMap::new(),
             devices: Devices::default(),
             root: 0,
@@ -98,7 +95,7 @@ impl State {
         let vda = DeviceNumber::new(254, 0);
         let disk = state.add_fs(Filesystem::new("ext4", OsStr::new("/dev/vda"), vda, 0o755));
         state.root = state.new_mount(disk, ROOT, MountFlags::default());
-        let dev = state.create_at(ROOT, "dev", Node::Dir(BTreeMap::new()), 0o755);
+        let dev = state.create_at(ROOT, "dev", Node::empty_dir(), 0o755);
         let number = state.anonymous_device();
         let nodes = state.add_fs(Filesystem::new("devtmpfs", OsStr::new("udev"), number, 0o755));
         let mount = state.new_mount(nodes, ROOT, MountFlags::default());
@@ -253,19 +250,23 @@ impl State {
     }
 
     pub(super) fn child_at(&self, at: At) -> Option<MountId> {
+        // Few inodes are mount points.
+        if self.fs_of(at.mount).inode(at.ino).covers == 0 {
+            return None;
+        }
         self.children.get(&(at.mount, at.ino)).copied()
     }
 
     /// Whether an inode is a mount point, through any parent mount.
     pub(super) fn is_point(&self, fs: FsId, ino: Ino) -> bool {
-        self.points.contains_key(&(fs, ino))
+        self.fs(fs).inode(ino).covers > 0
     }
 
     /// Attaches a detached mount at a place, without propagation.
     pub(super) fn hang_on(&mut self, mount: MountId, at: At) {
         let fs = self.mount(at.mount).fs;
         self.children.insert((at.mount, at.ino), mount);
-        *self.points.entry((fs, at.ino)).or_default() += 1;
+        self.fs_mut(fs).inode_mut(at.ino).covers += 1;
         let mount = self.mount_mut(mount);
         (mount.parent, mount.point) = (at.mount, at.ino);
         self.table_changed();
@@ -279,12 +280,7 @@ impl State {
         }
         self.children.remove(&(parent, point));
         let fs = self.mount(parent).fs;
-        if let Some(count) = self.points.get_mut(&(fs, point)) {
-            *count -= 1;
-            if *count == 0 {
-                self.points.remove(&(fs, point));
-            }
-        }
+        self.fs_mut(fs).inode_mut(point).covers -= 1;
         self.mount_mut(id).parent = id;
         self.table_changed();
     }

@@ -2,10 +2,10 @@
 //!
 //! There are no hard links, so an inode has one name and one directory, and is its dentry as well.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use super::directory::Directory;
 use crate::errno::{self, Errno};
 use crate::file::{FileKind, Metadata};
 use crate::mount_table::DeviceNumber;
@@ -15,6 +15,13 @@ pub(super) type Ino = u64;
 
 /// Root inode of every file system.
 pub(super) const ROOT: Ino = 1;
+
+/// Why an inode that something names is there.
+const LIVES: &str = "an inode lives while a name, a mount or a descriptor refers to it";
+
+fn slot(ino: Ino) -> usize {
+    usize::try_from(ino).expect("as many as were made")
+}
 
 /// A file system: a superblock with its inodes.
 #[derive(Debug)]
@@ -30,8 +37,8 @@ pub(super) struct Filesystem {
     /// Its block device. A file system with one outlives its mounts.
     pub(super) device: Option<DeviceNumber>,
     pub(super) bytes: u64,
-    inodes: BTreeMap<Ino, Inode>,
-    next: Ino,
+    /// By number; `None` for one that is gone.
+    inodes: Vec<Option<Box<Inode>>>,
 }
 
 /// A file of any kind.
@@ -48,11 +55,13 @@ pub(super) struct Inode {
     pub(super) linked: bool,
     /// Number of mounts that show it and descriptors that hold it.
     pub(super) pins: u32,
+    /// Number of mounts on it, through any mount that shows it. Its name is busy meanwhile.
+    pub(super) covers: u32,
 }
 
 #[derive(Debug)]
 pub(super) enum Node {
-    Dir(BTreeMap<OsString, Ino>),
+    Dir(Directory),
     File(Vec<u8>),
     Link(PathBuf),
     Device(FileKind, DeviceNumber),
@@ -61,6 +70,10 @@ pub(super) enum Node {
 }
 
 impl Node {
+    pub(super) fn empty_dir() -> Self {
+        Self::Dir(Directory::default())
+    }
+
     pub(super) fn kind(&self) -> FileKind {
         match self {
             Self::Dir(_) => FileKind::Directory,
@@ -76,7 +89,7 @@ impl Node {
 impl Filesystem {
     pub(super) fn new(fs_type: &str, source: &OsStr, dev: DeviceNumber, root_mode: u32) -> Self {
         let root = Inode {
-            node: Node::Dir(BTreeMap::new()),
+            node: Node::empty_dir(),
             mode: root_mode,
             uid: 0,
             gid: 0,
@@ -84,6 +97,7 @@ impl Filesystem {
             name: OsString::new(),
             linked: true,
             pins: 0,
+            covers: 0,
         };
         Self {
             fs_type: fs_type.to_owned(),
@@ -94,8 +108,8 @@ impl Filesystem {
             broken: None,
             device: None,
             bytes: 1 << 30,
-            inodes: BTreeMap::from([(ROOT, root)]),
-            next: ROOT + 1,
+            // Numbers begin with the root's, which is 1.
+            inodes: vec![None, Some(Box::new(root))],
         }
     }
 
@@ -105,27 +119,27 @@ impl Filesystem {
     }
 
     pub(super) fn inode(&self, ino: Ino) -> &Inode {
-        self.inodes.get(&ino).expect("an inode lives while a name, a mount or a descriptor refers to it")
+        self.inodes[slot(ino)].as_deref().expect(LIVES)
     }
 
     pub(super) fn inode_mut(&mut self, ino: Ino) -> &mut Inode {
-        self.inodes.get_mut(&ino).expect("an inode lives while a name, a mount or a descriptor refers to it")
+        self.inodes[slot(ino)].as_deref_mut().expect(LIVES)
     }
 
     pub(super) fn is_dir(&self, ino: Ino) -> bool {
         matches!(self.inode(ino).node, Node::Dir(_))
     }
 
-    pub(super) fn entries(&self, dir: Ino) -> Result<&BTreeMap<OsString, Ino>, Errno> {
+    pub(super) fn directory(&self, dir: Ino) -> Result<&Directory, Errno> {
         self.ask()?;
         match &self.inode(dir).node {
-            Node::Dir(entries) => Ok(entries),
+            Node::Dir(directory) => Ok(directory),
             _ => Err(Errno(errno::ENOTDIR)),
         }
     }
 
     pub(super) fn look_up(&self, dir: Ino, name: &OsStr) -> Result<Ino, Errno> {
-        self.entries(dir)?.get(name).copied().ok_or(Errno(errno::ENOENT))
+        self.directory(dir)?.get(name).ok_or(Errno(errno::ENOENT))
     }
 
     /// Whether `ino` is `dir` or below it.
@@ -149,42 +163,44 @@ impl Filesystem {
         let setgid = group.mode & 0o2000 != 0;
         let gid = if setgid { group.gid } else { 0 };
         let mode = if setgid && matches!(node, Node::Dir(_)) { mode | 0o2000 } else { mode };
-        let ino = self.next;
-        let Node::Dir(entries) = &mut self.inode_mut(dir).node else { return Err(Errno(errno::ENOTDIR)) };
-        if entries.contains_key(name) {
+        let ino = self.inodes.len() as Ino;
+        let Node::Dir(directory) = &mut self.inode_mut(dir).node else { return Err(Errno(errno::ENOTDIR)) };
+        if directory.get(name).is_some() {
             return Err(Errno(errno::EEXIST));
         }
-        entries.insert(name.to_owned(), ino);
-        self.next += 1;
+        directory.insert(name, ino, node.kind());
         let name = name.to_owned();
-        self.inodes.insert(ino, Inode { node, mode, uid: 0, gid, parent: dir, name, linked: true, pins: 0 });
+        let inode = Inode { node, mode, uid: 0, gid, parent: dir, name, linked: true, pins: 0, covers: 0 };
+        self.inodes.push(Some(Box::new(inode)));
         Ok(ino)
     }
 
     /// Removes a file's name, and the inode unless it is pinned.
     pub(super) fn unlink(&mut self, ino: Ino) {
-        let inode = self.inode(ino);
-        let (dir, name) = (inode.parent, inode.name.clone());
-        if let Node::Dir(entries) = &mut self.inode_mut(dir).node {
-            entries.remove(&name);
-        }
+        self.take_name(ino);
         self.inode_mut(ino).linked = false;
         self.forget(ino);
     }
 
     /// Renames a file. The new name must be free.
     pub(super) fn relink(&mut self, ino: Ino, dir: Ino, name: &OsStr) {
-        let inode = self.inode(ino);
-        let (old_dir, old_name) = (inode.parent, inode.name.clone());
-        if let Node::Dir(entries) = &mut self.inode_mut(old_dir).node {
-            entries.remove(&old_name);
-        }
-        if let Node::Dir(entries) = &mut self.inode_mut(dir).node {
-            entries.insert(name.to_owned(), ino);
+        let kind = self.take_name(ino);
+        if let Node::Dir(directory) = &mut self.inode_mut(dir).node {
+            directory.insert(name, ino, kind);
         }
         let inode = self.inode_mut(ino);
         inode.parent = dir;
         inode.name = name.to_owned();
+    }
+
+    /// Takes an inode's name out of its directory.
+    fn take_name(&mut self, ino: Ino) -> FileKind {
+        let inode = self.inode(ino);
+        let (dir, name, kind) = (inode.parent, inode.name.clone(), inode.node.kind());
+        if let Node::Dir(directory) = &mut self.inode_mut(dir).node {
+            directory.remove(&name, kind);
+        }
+        kind
     }
 
     pub(super) fn pin(&mut self, ino: Ino) {
@@ -199,7 +215,7 @@ impl Filesystem {
     fn forget(&mut self, ino: Ino) {
         let inode = self.inode(ino);
         if !inode.linked && inode.pins == 0 {
-            self.inodes.remove(&ino);
+            self.inodes[slot(ino)] = None;
         }
     }
 
@@ -207,10 +223,7 @@ impl Filesystem {
         self.ask()?;
         let inode = self.inode(ino);
         let (nlink, size, rdev) = match &inode.node {
-            Node::Dir(entries) => {
-                let dirs = entries.values().filter(|below| self.is_dir(**below)).count();
-                (2 + dirs as u64, 0, DeviceNumber::default())
-            }
+            Node::Dir(directory) => (2 + directory.subdirectories(), 0, DeviceNumber::default()),
             Node::File(bytes) => (1, bytes.len() as u64, DeviceNumber::default()),
             Node::Link(target) => (1, target.as_os_str().len() as u64, DeviceNumber::default()),
             Node::Device(_, rdev) => (1, 0, *rdev),
