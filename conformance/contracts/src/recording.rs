@@ -48,14 +48,12 @@ impl Reader {
             self.version = version(&fields)?;
             return Ok(None);
         }
-        if let Err(unknown) = UnknownWord::check(ev, Event::WORDS) {
-            return match self.version {
-                1 if ev == "step" => {
-                    serde_json::from_value::<Step>(Value::Object(fields)).map(|step| Some(step.meant()))
-                }
-                1 => Ok(None),
-                _ => Err(serde_json::Error::custom(unknown)),
-            };
+        match self.version {
+            1 if ev == "step" => {
+                return serde_json::from_value::<Step>(Value::Object(fields)).map(|step| Some(step.meant()));
+            }
+            1 if !Event::WORDS.contains(&ev) => return Ok(None),
+            _ => UnknownWord::check(ev, Event::WORDS).map_err(serde_json::Error::custom)?,
         }
         if ev == "disturbed" {
             let what = fields.get("what").and_then(Value::as_str).unwrap_or_default();
