@@ -84,10 +84,10 @@ fn can_share(job: &Job, plan: &Plan) -> bool {
     job.case.shares_driver && job.case.serial.is_none() && is_ordinary && !is_away && !is_expected_to_fail
 }
 
-/// The number of workers for so many cases of a pool: one for every other lane, or more where there are many cases. They
+/// The number of workers for so many cases of a pool: one for every third lane, or more where there are many cases. They
 /// wait less than other cases, and each starts a driver.
 fn workers(cases: usize, lanes: usize) -> usize {
-    lanes.div_ceil(2).max(lanes.min(2)).max(cases.div_ceil(MOST)).min(cases / 2).max(1)
+    lanes.div_ceil(3).max(lanes.min(2)).max(cases.div_ceil(MOST)).min(cases / 2).max(1)
 }
 
 /// The cases of one driver, while they run.
@@ -388,10 +388,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_other_lane_has_a_shared_driver_or_more_have_one_for_at_most_forty_cases() {
+    fn every_third_lane_has_a_shared_driver_or_more_have_one_for_at_most_forty_cases() {
         let found = [(1, 2), (3, 2), (10, 2), (10, 5), (100, 2), (200, 12)]
             .map(|(cases, lanes)| workers(cases, lanes));
-        assert_eq!(found, [1, 1, 2, 3, 3, 6]);
+        assert_eq!(found, [1, 1, 2, 2, 3, 5]);
         assert_eq!(names(&jobs()), "abc");
         assert!(case::all().is_empty(), "the cases of this test are in no list");
     }
