@@ -251,7 +251,7 @@ impl State {
 
     pub(super) fn child_at(&self, at: At) -> Option<MountId> {
         // Few inodes are mount points.
-        if self.fs_of(at.mount).inode(at.ino).covers == 0 {
+        if !self.is_point(self.mount(at.mount).fs, at.ino) {
             return None;
         }
         self.children.get(&(at.mount, at.ino)).copied()
