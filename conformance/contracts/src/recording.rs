@@ -53,6 +53,7 @@ impl Reader {
                 return serde_json::from_value::<Step>(Value::Object(fields)).map(|step| Some(step.meant()));
             }
             1 if !Event::WORDS.contains(&ev) => return Ok(None),
+            1 => {}
             _ => UnknownWord::check(ev, Event::WORDS).map_err(serde_json::Error::custom)?,
         }
         if ev == "disturbed" {
